@@ -1,0 +1,54 @@
+# Every target sets up .venv by itself. Another Python: make test PYTHON=python3.12
+PYTHON ?= python3
+WORKERS ?= 2
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard csrc/*.h csrc/*.cpp)
+CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench sanitize format clean
+
+help:  ## Show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(INSTALLED)  ## Show what the library does, in a few seconds
+	$(BIN)/adasparse demo
+
+# Each worker gets its share of the cores, so that they do not crowd each other out.
+test: $(INSTALLED)  ## Run the tests, those in docstrings and the README included
+	OMP_NUM_THREADS=$$($(BIN)/python -c 'import os; print(max(1, os.cpu_count() // $(WORKERS)))') \
+		$(BIN)/pytest -n $(WORKERS)
+
+check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## Time the operators next to softmax and cross entropy
+	$(BIN)/adasparse bench ops
+
+sanitize: sanitize-address,undefined sanitize-thread  ## Run the C++ tests under the sanitizers
+
+sanitize-%: $(if $(shell command -v cmake),,$(INSTALLED))
+	$(CMAKE) -S . -B build/sanitize-$* -DADASPARSE_TESTS=ON -DADASPARSE_SANITIZE=$*
+	$(CMAKE) --build build/sanitize-$* --parallel
+	build/sanitize-$*/kernel_tests
+
+format: $(INSTALLED)  ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## Remove what was built; .venv stays, and is brought up to date by the next target
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
+	rm -f $(INSTALLED)
+
+# torch comes first and pinned: left to choose, pip would take the newest with all it brings.
+$(INSTALLED): $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -c constraints.txt torch
+	$(BIN)/pip install -c constraints.txt -e ".[dev]"
+	touch $@

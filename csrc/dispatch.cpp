@@ -1,0 +1,41 @@
+#include "dispatch.h"
+
+#include <stdexcept>
+
+namespace adasparse {
+namespace {
+
+std::vector<const Kernels*> available() {
+  std::vector<const Kernels*> found;
+#if defined(ADASPARSE_X86)
+  __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    found.push_back(&kAvx512Kernels);
+  if (has_avx2) found.push_back(&kAvx2Kernels);
+#endif
+  found.push_back(&kBaselineKernels);
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Kernels* kernels : available()) names.emplace_back(kernels->name);
+  return names;
+}
+
+const Kernels& kernels_named(const std::string& name) {
+  std::string known;
+  for (const Kernels* kernels : available()) {
+    if (name == kernels->name) return *kernels;
+    known += (known.empty() ? "" : ", ") + std::string(kernels->name);
+  }
+  throw std::invalid_argument("the instruction set must be one of " + known + " here; got '" +
+                              name + "'.");
+}
+
+}  // namespace adasparse

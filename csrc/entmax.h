@@ -1,0 +1,311 @@
+// entmax over the last dimension, forward and backward.
+#pragma once
+
+#include <type_traits>
+
+#include "parallel.h"
+#include "rows.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+constexpr int64_t kShortRow = 64;   // up to here one row per lane beats one row at a time
+constexpr int64_t kRowMultiple = 16;  // pieces hold whole groups of lanes, whatever their width
+
+inline int64_t rows_per_piece(int64_t n) {
+  const int64_t rows = 32768 / (n > 0 ? n : 1);
+  return larger(kRowMultiple, rows / kRowMultiple * kRowMultiple);
+}
+
+// Calls body(first, last, alpha) for runs of rows that share their alpha.
+template <class Body>
+void for_each_alpha(const double* alpha, int64_t stride, int64_t begin, int64_t end,
+                    const Body& body) {
+  while (begin < end) {
+    const double value = alpha[begin * stride];
+    int64_t last = stride ? begin + 1 : end;
+    while (last < end && alpha[last * stride] == value) ++last;
+    body(begin, last, value);
+    begin = last;
+  }
+}
+
+// ---------------------------------------------------------------- forward
+
+// Writes p of a solved row.
+template <class T, class Map>
+void write_weights(const Map& map, const T* row, int64_t n, const Normalizer& solved, bool filled,
+                   T* weights) {
+  using V = Vec<T>;
+  if (!solved.is_regular()) {
+    const T value = std::isnan(solved.max) ? std::numeric_limits<T>::quiet_NaN() : T(0);
+    fill(weights, n, value);
+    return;
+  }
+  const V scale = broadcast<T>(static_cast<T>(solved.scale));
+  if (filled) {
+    if (solved.scale != 1)
+      for_each_vector(weights, n, [&](V p, int count, int64_t j) {
+        store_first(weights + j, p * scale, count);
+      });
+    return;
+  }
+  const V shift = broadcast<T>(static_cast<T>(solved.max));
+  const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
+  const V edge = broadcast<T>(static_cast<T>(solved.c - 1 / map.eps()));
+  for_each_vector(row, n, [&](V s, int count, int64_t j) {
+    const V z = s - shift;
+    V p{}, sigma;
+    if (Map::kIsCheap || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
+    store_first(weights + j, p * scale, count);
+  });
+}
+
+// `used` rows of n scores as n vectors with a row per lane, other lanes -inf; and the maximum of
+// every `width` scores of a row, one vector each: real scores of the row, mostly its largest.
+template <class T>
+void rows_to_lanes(const T* rows, int64_t n, int used, T* lanes, T* best) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  V tile[width];
+  for (int64_t j = 0; j < n; j += width, best += width) {
+    V top = broadcast<T>(-infinity);
+    if (used == width && j + width <= n) {
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) tile[i] = load(rows + i * n + j);
+      transpose<T>(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) {
+        top = max(top, tile[i]);
+        store(lanes + (j + i) * width, tile[i]);
+      }
+    } else {
+      for (int64_t k = j; k < smaller(n, j + width); ++k) {
+        for (int i = 0; i < width; ++i)
+          lanes[k * width + i] = i < used ? rows[i * n + k] : -infinity;
+        top = max(top, load(lanes + k * width));
+      }
+    }
+    store(best, top);
+  }
+}
+
+// The way back, each lane multiplied by its factor.
+template <class T>
+void lanes_to_rows(const T* lanes, int64_t n, int used, Vec<T> factor, T* rows) {
+  constexpr int width = Lanes<T>::count;
+  Vec<T> tile[width];
+  int64_t j = 0;
+  if (used == width)
+    for (; j + width <= n; j += width) {
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) tile[i] = load(lanes + (j + i) * width) * factor;
+      transpose<T>(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) store(rows + i * n + j, tile[i]);
+    }
+  for (; j < n; ++j)
+    for (int i = 0; i < used; ++i) rows[i * n + j] = lanes[j * width + i] * factor[i];
+}
+
+// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row.
+template <class T, class Map>
+void forward_short(const Map& map, const T* rows, int64_t n, int used, T* lanes, T* weights) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  T *solved = lanes + n * width, *best = solved + n * width;
+  const int64_t count = (n + width - 1) / width;
+  rows_to_lanes(rows, n, used, lanes, best);
+  V top = broadcast<T>(-infinity);
+  for (int64_t j = 0; j < count; ++j) top = max(top, load(best + j * width));
+  const V shift = select(greater(top, broadcast<T>(-infinity)), top, V{});
+  for (int64_t j = 0; j < count; ++j) store(best + j * width, load(best + j * width) - shift);
+  // NaN and +inf turn up as NaN here, which nothing else can.
+  Mask<T> nan{};
+  for (int64_t j = 0; j < n; ++j) {
+    const V z = load(lanes + j * width) - shift;
+    nan |= is_nan(z);
+    store(lanes + j * width, z);
+  }
+  V scale;
+  solve_lanes(map, lanes, n, best, count, solved, scale);
+  scale = select(nan, broadcast<T>(std::numeric_limits<T>::quiet_NaN()), scale);
+  lanes_to_rows(solved, n, used, scale, weights);
+}
+
+template <class IO, class T>
+void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double alpha) {
+  constexpr int width = Lanes<T>::count;
+  constexpr bool direct = std::is_same_v<IO, T>;
+  const bool is_short = n <= kShortRow && !needs_double(alpha);
+  const int64_t group = is_short ? width : 1;
+  Scratch<T> work(is_short ? 3 * n * width : n + 2 * width);
+  Scratch<T> in(direct ? 1 : group * n), out(direct ? 1 : group * n);
+  with_map<T>(alpha, [&](const auto& map) {
+    for (int64_t i = 0; i < rows; i += group) {
+      const int used = static_cast<int>(smaller(group, rows - i));
+      const T* source;
+      T* target;
+      if constexpr (direct) {
+        source = scores + i * n;
+        target = weights + i * n;
+      } else {
+        widen_row(scores + i * n, used * n, in.get());
+        source = in.get();
+        target = out.get();
+      }
+      if (is_short) {
+        forward_short(map, source, n, used, work.get(), target);
+      } else {
+        bool filled;
+        const Normalizer solved = solve_row(map, source, n, work.get(), target, &filled);
+        write_weights(map, source, n, solved, filled, target);
+      }
+      if constexpr (!direct) narrow_row(out.get(), used * n, weights + i * n);
+    }
+  });
+}
+
+inline void entmax_forward(const EntmaxForward& a) {
+  if (a.n == 0) return;
+  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
+    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
+                   [&](int64_t first, int64_t last, double alpha) {
+                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
+                       using IO = decltype(io);
+                       forward_rows<IO, decltype(compute)>(
+                           static_cast<const IO*>(a.scores) + first * a.n,
+                           static_cast<IO*>(a.weights) + first * a.n, last - first, a.n, alpha);
+                     });
+                   });
+  });
+}
+
+// ---------------------------------------------------------------- backward
+
+// sum_k x^k / (k + 2)!, which is (e^x - 1 - x) / x^2
+template <class V>
+ADASPARSE_INLINE V second_tail(V x) {
+  if constexpr (sizeof(x[0]) == 4)
+    return horner(x, 1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120, 1.f / 720, 1.f / 5040, 1.f / 40320,
+                  1.f / 362880, 1.f / 3628800);
+  else
+    return horner(x, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320,
+                  1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800.,
+                  1. / 87178291200., 1. / 1307674368000., 1. / 20922789888000.,
+                  1. / 355687428096000.);
+}
+
+// dp/dalpha at fixed c: with L = log p and y = -eps L it is -p L^2 (e^y - 1 - y) / y^2.
+template <class T>
+ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, double eps) {
+  using V = Vec<T>;
+  const V log_p = log_positive(p);
+  const V y = static_cast<T>(-eps) * log_p;
+  const V near = p * log_p * log_p * second_tail(y);
+  const V far = (sigma - p - p * y) * static_cast<T>(1 / (eps * eps));
+  const V value = select(greater(broadcast<T>(1), max(y, -y)), near, far);
+  return select(greater(p, V{}), -value, V{});
+}
+
+// One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma.
+// Returns the gradient by alpha if it is wanted.
+template <bool WithAlpha, class T, class Map>
+double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores) {
+  using V = Vec<T>;
+  constexpr int64_t block = int64_t{2 * kBlock} * Lanes<T>::count;
+  const auto part = [](const T* from, int count) {
+    return count == Lanes<T>::count ? load(from) : load_part(from, count, T(0));
+  };
+  double slope = 0, weighted = 0;
+  for (int64_t begin = 0; begin < n; begin += block) {
+    V slopes{}, products{};
+    for (int64_t j = begin; j < smaller(n, begin + block); j += Lanes<T>::count) {
+      const int count = static_cast<int>(smaller<int64_t>(Lanes<T>::count, n - j));
+      const V sigma = map.sigma_of(part(weights + j, count));
+      slopes += sigma;
+      // A gradient that is not finite must not leak out of the support.
+      products += select(greater(sigma, V{}), sigma * part(grad + j, count), V{});
+      if (!Map::kIsCheap) store_first(grad_scores + j, sigma, count);
+    }
+    slope += sum_lanes<T>(slopes);
+    weighted += sum_lanes<T>(products);
+  }
+  // A row of NaN weights has NaN gradients; a fully masked row has none.
+  if (slope == 0) {
+    fill(grad_scores, n, T(0));
+    return 0;
+  }
+  const T rounded = static_cast<T>(weighted / slope);
+  const V mean = broadcast<T>(rounded);
+  double by_alpha = 0, unweighted = 0;
+  for (int64_t begin = 0; begin < n; begin += block) {
+    V products{}, terms{};
+    for (int64_t j = begin; j < smaller(n, begin + block); j += Lanes<T>::count) {
+      const int count = static_cast<int>(smaller<int64_t>(Lanes<T>::count, n - j));
+      const V p = part(weights + j, count);
+      const V sigma = Map::kIsCheap ? map.sigma_of(p) : part(grad_scores + j, count);
+      const V centered = part(grad + j, count) - mean;
+      const V outside = select(is_nan(p), p, V{});
+      store_first(grad_scores + j,
+                  select(greater(sigma, V{}), sigma * centered, outside), count);
+      if constexpr (WithAlpha) {
+        const V term = weight_by_alpha<T>(p, sigma, map.eps());
+        products += select(greater(sigma, V{}), term * centered, outside);
+        terms += term;
+      }
+    }
+    by_alpha += static_cast<double>(sum_lanes<T>(products));
+    unweighted += static_cast<double>(sum_lanes<T>(terms));
+  }
+  // The rounding of the mean is one and the same in every term: it would add up.
+  return by_alpha - (weighted / slope - static_cast<double>(rounded)) * unweighted;
+}
+
+template <class IO, class T>
+void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
+  constexpr bool direct = std::is_same_v<IO, T>;
+  const int64_t n = a.n;
+  Scratch<T> p(direct ? 1 : n), g(direct ? 1 : n), out(direct ? 1 : n);
+  with_map<T>(alpha, [&](const auto& map) {
+    for (int64_t i = first; i < last; ++i) {
+      const IO* weights = static_cast<const IO*>(a.weights) + i * n;
+      const IO* grad = static_cast<const IO*>(a.grad) + i * n;
+      IO* grad_scores = static_cast<IO*>(a.grad_scores) + i * n;
+      const auto run = [&](const T* w, const T* d, T* to) {
+        if (a.grad_alpha)
+          a.grad_alpha[i] = backward_row<true>(map, w, d, n, to);
+        else
+          backward_row<false>(map, w, d, n, to);
+      };
+      if constexpr (direct) {
+        run(weights, grad, grad_scores);
+      } else {
+        widen_row(weights, n, p.get());
+        widen_row(grad, n, g.get());
+        run(p.get(), g.get(), out.get());
+        narrow_row(out.get(), n, grad_scores);
+      }
+    }
+  });
+}
+
+inline void entmax_backward(const EntmaxBackward& a) {
+  if (a.n == 0) {
+    if (a.grad_alpha) fill(a.grad_alpha, a.rows, 0.);
+    return;
+  }
+  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
+    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
+                   [&](int64_t first, int64_t last, double alpha) {
+                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
+                       backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
+                     });
+                   });
+  });
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

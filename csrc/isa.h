@@ -1,0 +1,6 @@
+// The kernels of one instruction set. Included once by each csrc/isa_*.cpp, which names itself
+// by ADASPARSE_ISA and is compiled with the flags of that set.
+#pragma once
+
+#include "entmax.h"
+#include "loss.h"

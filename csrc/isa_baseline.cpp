@@ -1,0 +1,8 @@
+#define ADASPARSE_ISA baseline
+#include "isa.h"
+
+namespace adasparse {
+extern const Kernels kBaselineKernels;
+const Kernels kBaselineKernels = {"baseline", baseline::entmax_forward, baseline::entmax_backward, baseline::loss_forward,
+                               baseline::loss_backward};
+}  // namespace adasparse

@@ -1,0 +1,1 @@
+"""The ``adasparse`` command: one file per subcommand."""

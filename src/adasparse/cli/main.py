@@ -1,0 +1,43 @@
+"""The ``adasparse`` command itself: its subcommands and its version."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from adasparse.cli import bench, demo, doctor
+
+app = typer.Typer(
+    name="adasparse",
+    help="Adaptively sparse attention, from the command line.",
+    epilog="Example: adasparse demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo", epilog="Example: adasparse demo")(demo.demo)
+app.command("doctor", epilog="Example: adasparse doctor --json")(doctor.doctor)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"adasparse {version('adasparse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command."""
+    app()

@@ -1,0 +1,48 @@
+"""Fair timing: functions take turns, and the best of several rounds counts."""
+
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+#: A turn lasts at least this many seconds, by calling a short function several times.
+MIN_TURN = 0.005
+
+
+def best_times(
+    functions: Mapping[Key, Callable[[], object]],
+    *,
+    repeats: int,
+    on_round: Callable[[], object] | None = None,
+) -> dict[Key, float]:
+    """Seconds per call of each function, measured side by side.
+
+    In each round every function has its turn, so a disturbance of the machine meets all of them;
+    the best turn of each is the one that was disturbed least. Two calls beforehand, not counted,
+    warm up and decide how many calls fill a turn.
+
+    Args:
+        functions: What to time, by any key.
+        repeats: Number of rounds.
+        on_round: Called after each round, for a progress bar.
+    """
+    calls = {}
+    for key, function in functions.items():
+        function()
+        calls[key] = max(1, round(MIN_TURN / max(_seconds(function, 1), 1e-6)))
+    best = dict.fromkeys(functions, math.inf)
+    for _ in range(repeats):
+        for key, function in functions.items():
+            best[key] = min(best[key], _seconds(function, calls[key]))
+        if on_round:
+            on_round()
+    return best
+
+
+def _seconds(function: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - start) / calls

@@ -1,0 +1,1 @@
+"""Functions: they check arguments, choose the kernel and own the gradients."""

@@ -1,0 +1,44 @@
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+from adasparse.cli.main import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_version_is_the_installed_one():
+    assert run("--version").stdout == f"adasparse {version('adasparse')}\n"
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["demo"], ["doctor"], ["bench"], ["bench", "ops"], ["bench", "table"]], ids=str
+)
+def test_help_ends_with_a_line_to_paste(command):
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    last = result.stdout.strip().splitlines()[-1].strip()
+    assert last.startswith("Example: adasparse " + " ".join(command))
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (["dance"], "dance"),
+        (["doctor", "--loud"], "--loud"),
+        (["bench", "ops", "--threads", "0"], "--threads"),
+        (["bench", "ops", "--repeats", "0"], "--repeats"),
+        (["bench", "ops", "--seed", "many"], "--seed"),
+        (["bench", "table", "no-such-file.json"], "no-such-file.json"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named_without_a_traceback(command, complaint):
+    result = run(*command)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
