@@ -501,6 +501,7 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
     }
     const V enough = broadcast<T>(static_cast<T>(1 + tolerance<T>()));
     for (int i = 0; i < 2 && any(greater(mass, enough)); ++i) {
+      step = select(greater(mass, enough), step, V{});
       mass = move_lanes(z, n, map.eps(), c, step, weights);
       c += step;
       step = (mass - 1) / max(slope, broadcast<T>(1));

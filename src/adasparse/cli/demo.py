@@ -72,7 +72,7 @@ def train_alpha(*, start: float = 1.0, steps: int = 40) -> list[dict[str, float]
     for step in range(steps + 1):
         optimizer.zero_grad()
         loss = (adasparse.entmax(scores, alpha) - target).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         assert alpha.grad is not None
         history.append(
             {"step": step, "alpha": alpha.item(), "loss": loss.item(), "grad": alpha.grad.item()}

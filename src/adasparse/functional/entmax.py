@@ -30,7 +30,8 @@ def choose_kernels(device: torch.device, backend: str) -> ModuleType:
     if backend == "native":
         raise RuntimeError(
             "backend='native' needs CPU tensors and the compiled kernels; got a tensor on "
-            f"{device}" + (f" and no kernels ({cpu.missing_reason})." if cpu.missing_reason else ".")
+            f"{device}"
+            + (f" and no kernels ({cpu.missing_reason})." if cpu.missing_reason else ".")
         )
     if device.type == "cpu" and not _has_warned:
         _has_warned = True
@@ -66,10 +67,8 @@ def check_scores(scores: Tensor, dim: int) -> int:
     return dim % rank
 
 
-def as_alpha(
-    alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float = 1.0
-) -> Tensor:
-    """Return alpha as a tensor of the rank of ``scores`` with size 1 along ``dim``, or of rank 0."""
+def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float = 1.0) -> Tensor:
+    """Return alpha as a tensor of rank 0, or of that of ``scores`` with size 1 along ``dim``."""
     if not isinstance(alpha, Tensor):
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
             raise TypeError(f"alpha must be a number or a tensor; got {type(alpha).__name__}.")
@@ -100,7 +99,7 @@ def as_alpha(
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
     """Raise if an alpha in CPU memory is below ``lowest``; others would stall the device."""
     if alpha.device.type == "cpu" and not bool((alpha >= lowest).all()):
-        smallest = alpha.isnan().any().item() and math.nan or alpha.min().item()
+        smallest = (alpha.isnan().any().item() and math.nan) or alpha.min().item()
         raise ValueError(f"alpha must be at least {lowest:g}; got {smallest}.")
 
 
@@ -152,9 +151,7 @@ def _backward(
     return grad_scores.view(weights.shape), grad_alpha
 
 
-def _differentiable_backward(
-    weights: Tensor, grad: Tensor, alpha: Tensor
-) -> tuple[Tensor, Tensor]:
+def _differentiable_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """The backward in PyTorch operations, for gradients of gradients."""
     batch = weights.shape[:-1]
     # detach() would cut what a second derivative by alpha needs, so no alpha_rows here
@@ -184,17 +181,21 @@ class _Entmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weights, alpha = ctx.saved_tensors
+        with_alpha = ctx.needs_input_grad[1]
+        gradients: tuple[Tensor, Tensor | None]
         if torch.is_grad_enabled():
-            grad_scores, grad_alpha = _differentiable_backward(weights, grad, alpha)
+            gradients = _differentiable_backward(weights, grad, alpha)
         else:
-            grad_scores, grad_alpha = _backward(
-                weights, grad, alpha, ctx.needs_input_grad[1], ctx.backend
-            )
-        return grad_scores, grad_alpha if ctx.needs_input_grad[1] else None, None, None
+            gradients = _backward(weights, grad, alpha, with_alpha, ctx.backend)
+        return gradients[0], gradients[1] if with_alpha else None, None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], scores: Tensor, alpha: Tensor, lowest: float,
+        info: Any,
+        in_dims: tuple[Any, ...],
+        scores: Tensor,
+        alpha: Tensor,
+        lowest: float,
         backend: str,
     ) -> tuple[Tensor, int]:
         scores, alpha = _batch_first(info.batch_size, in_dims, scores, alpha)
@@ -205,7 +206,9 @@ def _batch_first(
     size: int, in_dims: tuple[Any, ...], scores: Tensor, alpha: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Move vmap's dimension to the front of both, alpha keeping or getting the rank of scores."""
-    scores = scores.expand(size, *scores.shape) if in_dims[0] is None else scores.movedim(in_dims[0], 0)
+    scores = (
+        scores.expand(size, *scores.shape) if in_dims[0] is None else scores.movedim(in_dims[0], 0)
+    )
     if in_dims[1] is not None:
         alpha = alpha.movedim(in_dims[1], 0)
         alpha = alpha.reshape(size, *[1] * (scores.dim() - alpha.dim()), *alpha.shape[1:])
@@ -297,9 +300,7 @@ def entmax_from(
     check_backend(backend)
     alpha = as_alpha(alpha, scores, dim, lowest=lowest)
     if scores.dim() == 0:
-        return entmax_from(
-            scores.reshape(1), alpha, 0, lowest=lowest, backend=backend
-        ).reshape(())
+        return entmax_from(scores.reshape(1), alpha, 0, lowest=lowest, backend=backend).reshape(())
     is_last = dim == scores.dim() - 1
     if not is_last:
         scores = scores.movedim(dim, -1)

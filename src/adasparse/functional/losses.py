@@ -52,9 +52,7 @@ def _target(
     )
 
 
-def _forward(
-    scores: Tensor, alpha: Tensor, target: Target, backend: str
-) -> tuple[Tensor, Tensor]:
+def _forward(scores: Tensor, alpha: Tensor, target: Target, backend: str) -> tuple[Tensor, Tensor]:
     check_alpha_values(alpha, 1.0)
     if target.index is not None:
         _check_index(target.index, scores.shape[-1], target.ignore_index)
@@ -118,8 +116,8 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        scores, alpha, *tensors, state = ctx.saved_tensors
-        target = _target(scores, *tensors, ctx.ignore_index, ctx.label_smoothing)
+        scores, alpha, index, probability, weight, state = ctx.saved_tensors
+        target = _target(scores, index, probability, weight, ctx.ignore_index, ctx.label_smoothing)
         with_alpha = ctx.needs_input_grad[1]
         if torch.is_grad_enabled():
             weights = _Entmax.apply(scores, alpha, 1.0, ctx.backend)

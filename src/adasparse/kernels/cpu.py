@@ -4,13 +4,14 @@
 """
 
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from adasparse.kernels.target import Target
 
-_native = None
+_native: Any = None
 #: Why the compiled kernels are missing, or an empty string.
 missing_reason = ""
 try:

@@ -10,7 +10,7 @@ from adasparse.compat.entmax.activations import _check_hint
 from adasparse.functional.entmax import check_scores, entmax, entmax_from
 
 _MAX_STEPS = 50
-_CHUNK = 1 << 17  # entries at a time, so that what is in between stays in the cache
+_CHUNK = 1 << 18  # entries at a time, so that what is in between stays in the cache
 
 
 def sparsemax_bisect(
@@ -122,49 +122,24 @@ def _widen(X: Tensor) -> Tensor:
     return X.float() if X.device.type == "mps" else X.double()
 
 
-def _is_bad(X: Tensor) -> Tensor:
-    """Rows with NaN or ``+inf``, ``(..., 1)``."""
-    return (X.isnan() | X.isposinf()).any(-1, keepdim=True)
-
-
 def _solve_normmax(X: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities, and ``max_p <p, x> - ||p|| + 1``.
 
-    With z the score less the row's maximum, ``v = 1 + z - c`` and ``beta = alpha / (alpha - 1)``:
-    p is proportional to ``v^(1 / (alpha - 1))`` where v is positive, and c is where the beta-norm
-    of the positive v is one. That norm is convex in c, so Newton's steps from c = 0 never
-    overshoot.
+    On the support ``x - tau = (p / ||p||)^(alpha - 1)``. With ``beta = alpha / (alpha - 1)``, then,
+    ``(p / ||p||)^alpha = (x - tau)^beta``; these sum to one, so they are the entmax of ``beta x``
+    with ``1 + 1 / beta`` for its alpha. The maximum is tau + 1.
     """
     is_corner = alpha <= 1  # then the norm is concave and the best point is a corner
-    eps = torch.where(is_corner, 1.0, alpha - 1)
-    beta = (1 + eps) / eps
+    alpha = torch.where(is_corner, 2.0, alpha)
+    beta = alpha / (alpha - 1)
     top = X.amax(-1, keepdim=True)
     z = X - torch.where(top.isfinite(), top, 0.0)
-
-    def log_v(c: Tensor) -> tuple[Tensor, Tensor]:
-        shifted = z - c
-        inside = shifted > -1
-        return inside, torch.log1p(torch.where(inside, shifted, 0.0))
-
-    def evaluate(c: Tensor) -> tuple[Tensor, Tensor]:
-        inside, log = log_v(c)
-        mass = torch.where(inside, (beta * log).exp(), 0.0)
-        total = mass.sum(-1, keepdim=True)
-        total = torch.where(total == 0, 1.0, total)  # fully masked
-        excess = torch.expm1(total.log() / beta)
-        return excess, (mass / log.exp()).sum(-1, keepdim=True) * (1 + excess) / total
-
-    low = torch.zeros_like(top)
-    size = torch.full_like(low, X.shape[-1])
-    high = -torch.expm1(-size.log() / beta)
-    c = _solve(evaluate, low, low, high, 1.0)
-    c = torch.where(is_corner, 0.0, c)
-    inside, log = log_v(c)
-    weights = torch.where(inside, (log / eps).exp(), 0.0)
-    weights = torch.where(is_corner, (z == 0).to(z), weights)
+    powers = entmax(beta * z, 1 + 1 / beta)
+    rise = -torch.expm1(powers.amax(-1, keepdim=True).log() / beta)
+    is_corner = is_corner & top.isfinite()
+    weights = torch.where(is_corner, (z == 0).to(z), powers ** (1 / alpha))
     total = weights.sum(-1, keepdim=True)
-    weights = weights / torch.where(total == 0, 1.0, total)
-    return torch.where(_is_bad(X), float("nan"), weights), top + c
+    return weights / torch.where(total == 0, 1.0, total), top + torch.where(is_corner, 0.0, rise)
 
 
 class _Normmax(torch.autograd.Function):
@@ -214,27 +189,31 @@ def _normmax(X: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
 def _solve_budget(X: Tensor, budget: Tensor) -> tuple[Tensor, Tensor]:
     """Scores less a threshold, cut to 0..1, that sum to the budget, and the threshold."""
     masked = X.isneginf()
-    size = (~masked).sum(-1, keepdim=True).to(X)
+    size = X.shape[-1] - masked.sum(-1, keepdim=True).to(X)
     budget = budget.clamp(min=0).minimum(size)
+    top = X.amax(-1, keepdim=True)
     share = budget / size.clamp(min=1)
     low = torch.where(masked, torch.inf, X).amin(-1, keepdim=True) - share
-    high = X.amax(-1, keepdim=True) - share
-    low, high = torch.where(size == 0, 0.0, low), torch.where(size == 0, 0.0, high)
+    low, high = torch.where(size == 0, 0.0, low), torch.where(size == 0, 0.0, top - share)
 
-    def solve(dtype: torch.dtype, start: Tensor) -> Tensor:
-        scores, total = X.to(dtype), budget.to(dtype)
+    weights, active = torch.empty_like(X), torch.empty_like(X)
 
-        def evaluate(tau: Tensor) -> tuple[Tensor, Tensor]:
-            weights = (scores - tau).clamp_(0, 1)
-            excess = weights.sum(-1, keepdim=True) - total
-            return excess, (weights.ceil() - weights.floor_()).sum(-1, keepdim=True)
+    def evaluate(tau: Tensor) -> tuple[Tensor, Tensor]:
+        torch.sub(X, tau, out=weights).clamp_(0, 1)
+        excess = weights.sum(-1, keepdim=True) - budget
+        torch.ceil(weights, out=active).sub_(weights.floor_())
+        return excess, active.sum(-1, keepdim=True)
 
-        return _solve(evaluate, start.to(dtype), low.to(dtype), high.to(dtype), 1 + total)
+    # Without the cut at 1 the weights over the budget are the sparsemax of the scores over it.
+    unit = torch.where(budget > 0, budget, 1.0)
+    uncut = unit * entmax((X / unit).float(), 2.0).amax(-1, keepdim=True)
+    tau = _solve(evaluate, top - uncut, low, high, 1 + budget)
 
-    tau = solve(X.dtype, solve(torch.float32, low))  # most of the way in the faster type
-    weights = torch.where(budget > 0, (X - tau).clamp(0, 1), 0.0)
-    weights = torch.where(budget < size, weights, (~masked).to(X))
-    return torch.where(_is_bad(X), float("nan"), weights), tau
+    largest = torch.finfo(X.dtype).max
+    tau = torch.where(budget > 0, tau, largest)
+    tau = torch.where(budget < size, tau, -largest)
+    tau = torch.where(top.isnan() | top.isposinf(), torch.nan, tau)
+    return torch.sub(X, tau, out=weights).clamp_(0, 1), tau
 
 
 class _Budget(torch.autograd.Function):

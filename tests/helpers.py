@@ -1,0 +1,33 @@
+"""What several tests share: data, tolerances, the oracle."""
+
+import torch
+from torch import Tensor
+
+from adasparse.kernels import cpu, reference
+
+ALPHAS = [1.0, 1 + 1e-6, 1.001, 1.05, 1.5, 1.75, 2.0, 3.0]
+BACKENDS = ["native", "plain"] if cpu.is_available() else ["plain"]
+
+#: Largest absolute error allowed in a probability.
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+
+
+def randn(shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Standard normal numbers, the same in every run."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def assert_near(actual: Tensor, expected: Tensor, *, scale: float = 1.0) -> None:
+    """Compare within the tolerance of the dtype of ``actual``, times ``scale``."""
+    assert actual.shape == expected.shape
+    assert torch.equal(actual.isnan(), expected.isnan())
+    error = (actual.double() - expected.double()).nan_to_num().abs().max().item()
+    assert error <= TOLERANCE[actual.dtype] * scale, f"error {error:.2e}"
+
+
+def oracle(scores: Tensor, alpha: float | Tensor) -> Tensor:
+    """The float64 reference over the last dimension; alpha a number or one per row."""
+    alpha = torch.as_tensor(alpha, dtype=torch.float64)
+    rows = scores.double().reshape(-1, scores.shape[-1])
+    return reference.entmax_forward(rows, alpha.reshape(-1)).reshape(scores.shape)

@@ -1,0 +1,149 @@
+import pytest
+import torch
+
+from adasparse.kernels import cpu, plain, reference
+from adasparse.kernels.target import Target
+from helpers import ALPHAS, assert_near, oracle, randn
+
+pytestmark = [
+    pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),
+    pytest.mark.usefixtures("nan_filled_memory"),
+]
+
+SIZES = [1, 2, 7, 8, 9, 16, 17, 31, 63, 64, 65, 129, 257, 1031]
+
+
+def rows_of(kind, n):
+    scores = randn((19, n), seed=n)
+    if kind == "broad":
+        return scores * 0.1
+    if kind == "huge":
+        return scores.clamp(-1, 1) * 1e4
+    if kind == "equal":
+        return torch.full((19, n), 3.3)
+    if kind == "masked":
+        scores[randn((19, n), seed=n + 1) > 0.3] = -torch.inf
+        scores[4] = -torch.inf
+    return scores
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("kind", ["normal", "broad", "huge", "equal", "masked"])
+def test_every_instruction_set_agrees_with_the_reference(isa, kind, alpha):
+    for n in SIZES:
+        scores = rows_of(kind, n)
+        expected = oracle(scores, alpha)
+        weights = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
+        assert_near(weights, expected)
+        assert_near(weights.double().sum(-1).float(), expected.sum(-1))
+        # Zeros are exact, but for a score on the threshold and what float32 cannot hold.
+        wrong = (weights == 0) != (expected.float() == 0)
+        assert torch.maximum(weights, expected.float())[wrong].sum() < 1e-6
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.05, 1.5, 1.75, 2.0, 3.0])
+def test_long_rows_agree_with_the_reference(isa, alpha):
+    for scale in (0.01, 1.0, 30.0):
+        scores = randn((2, 32_000), seed=3) * scale
+        weights = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
+        assert_near(weights, oracle(scores, alpha))
+        assert_near(weights.double().sum(-1).float(), torch.ones(2))
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.9, *ALPHAS, 4.0])
+@pytest.mark.parametrize("n", [1, 5, 64, 65, 300])
+def test_float64_is_exact_to_rounding(isa, n, alpha):
+    scores = randn((9, n), dtype=torch.float64, seed=n)
+    weights = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
+    assert_near(weights, oracle(scores, alpha))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("n", [2, 13, 64, 65, 1000])
+def test_backward_agrees_with_the_reference(isa, n, alpha):
+    scores, grad = randn((23, n), seed=n), randn((23, n), seed=n + 1)
+    wide = torch.tensor([alpha], dtype=torch.float64)
+    weights = oracle(scores, alpha)
+    expected, expected_alpha = reference.entmax_backward(
+        weights, grad.double(), wide, with_alpha=True
+    )
+    actual, actual_alpha = cpu.entmax_backward(weights.float(), grad, wide, with_alpha=True)
+    assert_near(actual, expected, scale=10 * max(1.0, expected.abs().max().item()))
+    error = (actual_alpha - expected_alpha).norm() / expected_alpha.norm()
+    assert error < 1e-5
+    only, nothing = cpu.entmax_backward(weights.float(), grad, wide, with_alpha=False)
+    assert nothing is None
+    assert torch.equal(only, actual)
+
+
+def test_alpha_may_differ_from_row_to_row(isa):
+    for n in (5, 64, 200):
+        scores = randn((40, n), seed=n)
+        alpha = torch.tensor([1.0, 1.5, 1.5, 2.0, 1.2, 3.0, 1.9, 1.5] * 5, dtype=torch.float64)
+        assert_near(cpu.entmax_forward(scores, alpha), oracle(scores, alpha))
+
+
+def test_results_do_not_depend_on_the_number_of_threads(isa, monkeypatch):
+    for n in (3, 24, 64, 100, 3000):
+        scores, grad = randn((700, n), seed=n), randn((700, n), seed=n + 1)
+        for alpha in (1.0, 1.3, 1.5, 2.0, 2.5):
+            wide = torch.tensor([alpha], dtype=torch.float64)
+            results = []
+            for threads in (1, 2, 5):
+                monkeypatch.setattr(torch, "get_num_threads", lambda t=threads: t)
+                weights = cpu.entmax_forward(scores, wide)
+                backward = cpu.entmax_backward(weights, grad, wide, with_alpha=True)
+                results.append((weights, *backward))
+            for other in results[1:]:
+                assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_a_row_does_not_depend_on_its_neighbors(isa):
+    scores = randn((21, 40))
+    for alpha in (1.0, 1.3, 1.5, 1.8, 2.0):
+        wide = torch.tensor([alpha], dtype=torch.float64)
+        together = cpu.entmax_forward(scores, wide)
+        alone = torch.cat([cpu.entmax_forward(row[None], wide) for row in scores])
+        assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.2, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("n", [6, 300])
+def test_nan_and_infinity_spoil_their_row_alone(isa, n, alpha):
+    scores = randn((12, n))
+    clean = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
+    scores[3, 2], scores[7, 5] = torch.nan, torch.inf
+    weights = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
+    spoiled = torch.zeros(12, dtype=torch.bool).index_fill(0, torch.tensor([3, 7]), True)
+    assert weights[spoiled].isnan().all()
+    assert torch.equal(weights[~spoiled], clean[~spoiled])
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_loss_agrees_with_plain(isa, alpha, dtype):
+    scores = (2 * randn((11, 37))).to(dtype)
+    wide = torch.tensor([alpha], dtype=torch.float64)
+    index = torch.arange(11) % 37
+    index[4] = -1
+    probability = randn((11, 37), seed=5).softmax(-1).to(dtype)
+    weight = randn((37,), seed=6).abs().to(dtype)
+    for target in (
+        Target(index=index, ignore_index=-1),
+        Target(index=index, ignore_index=-1, label_smoothing=0.2, weight=weight),
+        Target(probability=probability),
+        Target(probability=probability, label_smoothing=0.3, weight=weight),
+    ):
+        grad = randn((11,), dtype=torch.float64, seed=7)
+        loss, state = cpu.loss_forward(scores, wide, target)
+        expected, _ = plain.loss_forward(scores.double(), wide, target)
+        assert_near(loss.float(), expected, scale=20)
+        actual = cpu.loss_backward(scores, state, grad, wide, target, with_alpha=True)
+        wanted = plain.loss_backward(scores.double(), state, grad, wide, target, with_alpha=True)
+        assert_near(actual[0], wanted[0], scale=5)
+        assert_near(actual[1].float(), wanted[1], scale=20)
+
+
+def test_an_unknown_instruction_set_is_refused():
+    with pytest.raises(ValueError, match=r"one of .*baseline here; got 'sse9'"):
+        cpu.use_isa("sse9")
