@@ -235,8 +235,9 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   }
   // A row of NaN weights has NaN gradients; a fully masked row has none.
   if (slope == 0) {
-    fill(grad_scores, n, T(0));
-    return 0;
+    const T value = std::isnan(weights[0]) ? weights[0] : T(0);
+    fill(grad_scores, n, value);
+    return static_cast<double>(value);
   }
   const T rounded = static_cast<T>(weighted / slope);
   const V mean = broadcast<T>(rounded);

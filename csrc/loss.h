@@ -204,7 +204,9 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
         });
         if (a.grad_alpha) a.grad_alpha[i] = mass * (total + sum_lanes<T>(by_alpha));
       } else {
-        fill(grad, n, std::isnan(solved.max) ? static_cast<T>(solved.max) : T(0));
+        const bool is_nan = std::isnan(solved.max);
+        if (a.grad_alpha && is_nan) a.grad_alpha[i] = solved.max;
+        fill(grad, n, is_nan ? static_cast<T>(solved.max) : T(0));
       }
       if (target.is_dense())
         for (int64_t k = 0; k < n; ++k) grad[k] -= static_cast<T>(a.grad[i] * target.spread(k));

@@ -240,6 +240,17 @@ template <class M>
 ADASPARSE_INLINE bool any(M m) {
   return bits(m) != 0;
 }
+#if defined(__AVX512F__)
+template <class M>
+ADASPARSE_INLINE bool every(M m) {
+  return m == static_cast<M>(~M{});
+}
+#else
+template <class M>
+ADASPARSE_INLINE bool every(M m) {
+  return bits(m) == (1u << (sizeof m / sizeof m[0])) - 1;
+}
+#endif
 
 // ---------------------------------------------------------------- across lanes
 
@@ -407,6 +418,10 @@ template <class M>
 ADASPARSE_INLINE bool any(const Two<M>& m) {
   return (bits(m.a) | bits(m.b)) != 0;
 }
+template <class M>
+ADASPARSE_INLINE bool every(const Two<M>& m) {
+  return every(m.a) && every(m.b);
+}
 // A vector, or two, with the same number in every lane.
 template <class X>
 ADASPARSE_INLINE void splat(ElementOf<X> x, FloatVector& to) {
@@ -489,9 +504,9 @@ ADASPARSE_INLINE X exp(X x) {
   using T = ElementOf<X>;
   constexpr bool is_float = sizeof(T) == 4;
   constexpr T magic = is_float ? T(kRound) : T(kRoundDouble);
-  const auto is_low = greater(all<X>(is_float ? T(-87) : T(-708)), x);
-  const bool has_low = any(is_low);
-  auto vanishes = is_low;
+  const auto is_normal = greater(x, all<X>(is_float ? T(-87) : T(-708)));
+  const bool has_low = !every(is_normal);  // or NaN
+  auto vanishes = is_normal;
   if (__builtin_expect(has_low, 0)) {
     // Lanes that vanish are kept out of the arithmetic, which is slow on subnormal numbers.
     vanishes = greater(all<X>(is_float ? T(-104) : T(-745.2)), x);

@@ -177,8 +177,7 @@ int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T*
   int64_t packed = 0;
   for_each_vector(row, n, [&](V s, int, int64_t) {
     const V z = s - shift;
-    const Mask<T> inside = greater(z, cut);
-    if (any(inside)) packed += compress_store<T>(to + packed, inside, z);
+    packed += compress_store<T>(to + packed, greater(z, cut), z);
   });
   return packed;
 }
@@ -201,11 +200,14 @@ inline double normalizer_of(double log_count, double eps) {
 inline double log_count_of(double c, double eps) {
   return eps == 0 ? c : -std::log1p(-eps * c) / eps;
 }
-// How far the effective number of scores (its logarithm) has moved from the cheap alpha below
-// (1.5 or 1) towards the cheap one above (2 or 1.5). Fitted to Gaussian scores: only a guess.
-inline double share_of_upper(double eps) {
-  return eps < 0.5 ? 1 - std::pow(1 - 2 * eps, 1.8) : 1 - std::pow(2 - 2 * eps, 1.4);
+// How far log N has moved at eps from `upper`, that of the cheap alpha below (1 or 1.5), towards
+// `lower`, that of the one above (1.5 or 2), is 1 - base^power. Fitted to Gaussian scores of
+// several spreads and lengths: a guess that Newton's method then corrects.
+inline double guess_base(double eps) { return eps < 0.5 ? 1 - 2 * eps : 2 - 2 * eps; }
+inline double guess_power(double lower, double upper) {
+  return 1.86 + 0.39 * (upper - lower) - 0.78 * lower;
 }
+constexpr double kGuessPower = 1.4;  // for alpha > 1.5, where the shape varies little
 
 struct Guess {
   double bound = 0;  // c is at least this
@@ -240,9 +242,10 @@ Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& to
     guess.bound = rise(end, scratch, count, guess.bound, enough);
     other = log_count_of(rise(middle, scratch, count, guess.bound, enough), 0.5);
   }
-  const double share = share_of_upper(eps);
-  const double log_count =
-      share * log_count_of(guess.bound, is_lower ? 0.5 : 1.) + (1 - share) * other;
+  const double lower = log_count_of(guess.bound, is_lower ? 0.5 : 1.);
+  const double power =
+      is_lower ? smaller(3., larger(0.8, guess_power(lower, other))) : kGuessPower;
+  const double log_count = lower + (other - lower) * std::pow(guess_base(eps), power);
   guess.c = larger(guess.bound, normalizer_of(log_count, eps));
   return guess;
 }
@@ -264,7 +267,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   return select(greater(t, max(move * e, all<X>(0))), moved, all<X>(0));
 }
 // How far the sum may be above one for moved_weight to finish the work.
-constexpr double kMovable = 5e-3;
+constexpr double kMovable = 1e-2;
 
 // Moves a row of weights from c to c + delta and returns their new sum.
 template <class T>
@@ -321,9 +324,12 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
     const T* values = row;
     T shift = top.max;
     int64_t count = n;
-    if (eps > 0) {
+    // A look at the first scores tells a row so broad that packing would be of no use.
+    const int64_t sample = smaller(n, int64_t{8} * Lanes<T>::count);
+    if (eps > 0 && (Map::kIsCheap || pack_candidates(row, sample, top.max, eps, guess.bound,
+                                                     scratch) <= sample * 3 / 4)) {
       const int64_t packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
-      if (Map::kIsCheap || packed <= n / 2) {
+      if (Map::kIsCheap || packed <= n * 3 / 4) {
         values = scratch;
         count = packed;
         shift = 0;
@@ -358,6 +364,9 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
         if (!(next > low && next < high)) break;  // neighbors: nothing lies between
       }
       if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c))) break;
+      // A sum above one proves c a lower bound: what it excludes is not looked at again.
+      if (!Map::kIsCheap && is_convex && values == scratch && excess > 0)
+        count = pack_candidates(scratch, count, T(0), eps, c, scratch);
       c = next;
     }
     out.c = c;
@@ -426,7 +435,7 @@ Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, dou
   const auto log_count = [&](V c, T e) {
     return log_positive(max(one - e * c, broadcast<T>(T(1e-6)))) * (-1 / e);
   };
-  V lower, upper, c{};
+  V lower{}, upper{}, c{};
   if (eps < 0.5) {
     V total{};
     for (int64_t j = 0; j < n; ++j) total += rough_exp(load(z + j * width));
@@ -439,8 +448,13 @@ Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, dou
   rise_lanes(Entmax15Map<T>(), best, best_count, enough, c, nowhere);
   rise_lanes(Entmax15Map<T>(), z, n, enough, c, nowhere);
   (eps < 0.5 ? lower : upper) = log_count(c, T(0.5));
-  const T share = static_cast<T>(share_of_upper(eps)), e = static_cast<T>(eps);
-  const V w = (upper + share * (lower - upper)) * -e;  // c = -expm1(w) / eps
+  const T e = static_cast<T>(eps), log_base = static_cast<T>(std::log(guess_base(eps)));
+  V power = broadcast<T>(static_cast<T>(kGuessPower));
+  if (eps < 0.5) {
+    power = T(1.86) + T(0.39) * (upper - lower) - T(0.78) * lower;
+    power = min(max(power, broadcast<T>(T(0.8))), broadcast<T>(3));
+  }
+  const V w = (lower + (upper - lower) * exp(power * log_base)) * -e;  // c = -expm1(w) / eps
   const V small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
   return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
 }
@@ -501,8 +515,9 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
     }
     const V enough = broadcast<T>(static_cast<T>(1 + tolerance<T>()));
     for (int i = 0; i < 2 && any(greater(mass, enough)); ++i) {
-      step = select(greater(mass, enough), step, V{});
-      mass = move_lanes(z, n, map.eps(), c, step, weights);
+      const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
+      step = select(moves, step, V{});
+      mass = select(moves, move_lanes(z, n, map.eps(), c, step, weights), mass);
       c += step;
       step = (mass - 1) / max(slope, broadcast<T>(1));
     }

@@ -333,9 +333,9 @@ def entmax_loss(
     Example:
         >>> scores = torch.tensor([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
         >>> entmax_loss(scores, torch.tensor([0, 2]), alpha=1.5)
-        tensor(0.4163)
+        tensor(0.2391)
         >>> entmax_loss(scores, torch.tensor([0, 2]), alpha=1.5, reduction="none")
-        tensor([0.0208, 0.8118])
+        tensor([0.0088, 0.4693])
     """
     dim = check_scores(scores, 1 if isinstance(scores, Tensor) and scores.dim() > 1 else 0)
     if scores.dim() == 0 or scores.shape[dim] == 0:

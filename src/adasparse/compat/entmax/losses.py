@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from adasparse.compat.entmax.activations import _check_hint, _support_size
-from adasparse.compat.entmax.root_finding import _may_look, _normmax, _per_row
-from adasparse.functional.entmax import check_scores, choose_kernels, entmax, entmax_from
+from adasparse.compat.entmax.root_finding import _may_look, _Normmax, _per_row
+from adasparse.functional.entmax import as_alpha, check_scores, choose_kernels, entmax, entmax_from
 from adasparse.functional.losses import _check_index, entmax_loss
 from adasparse.kernels import plain
 from adasparse.kernels.target import Target
@@ -68,12 +68,11 @@ def _loss(X: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
     _check_rows(X, target)
     if not _is_below_1(alpha):
         return entmax_loss(X, target, alpha, ignore_index=_IGNORED, reduction="none")
-    if not isinstance(alpha, Tensor):
-        alpha = torch.tensor(alpha, dtype=torch.float64, device=X.device)
+    alpha = as_alpha(alpha, X, 1, lowest=0.0)
     if not bool((alpha > 0).all()):
         raise ValueError(f"alpha must be above 0; got {alpha.min().item()}.")
-    rows = alpha.double().expand(X.shape[0], 1).squeeze(1)
-    loss: Tensor = _LossOfAnyAlpha.apply(X, rows, target)  # type: ignore[no-untyped-call]
+    rows = alpha.double().to(X.device).expand(X.shape[0], 1).squeeze(1)
+    loss: Tensor = _LossOfAnyAlpha.apply(X, rows, target)
     return loss
 
 
@@ -171,9 +170,10 @@ def normmax_bisect_loss(
     _check_hint("n_iter", n_iter)
     _check_rows(X, target)
     ignored = target == _IGNORED
-    _, conjugate = _normmax(X, _per_row("alpha", _as_column(alpha), X, 1))
+    _, conjugate = _Normmax.apply(X, _per_row("alpha", _as_column(alpha), X, 1))
     chosen = X.gather(1, target.masked_fill(ignored, 0).unsqueeze(1)).to(conjugate)
-    return (conjugate - chosen).squeeze(1).masked_fill(ignored, 0).to(X.dtype)
+    loss: Tensor = (conjugate - chosen).squeeze(1).masked_fill(ignored, 0)
+    return loss.to(X.dtype)
 
 
 class SparsemaxLossFunction:

@@ -67,7 +67,7 @@ def _solve(
     start: Tensor,
     low: Tensor,
     high: Tensor,
-    scale: float | Tensor,
+    scale: Tensor,
 ) -> Tensor:
     """Find where a decreasing function is zero, by Newton's method inside a shrinking bracket.
 
@@ -76,7 +76,7 @@ def _solve(
         start: ``(..., 1)``, the first point; where it is outside of the bracket, ``low`` is.
         low: ``(..., 1)``, where the function is not negative.
         high: ``(..., 1)``, where it is not positive.
-        scale: Size of the numbers that the value is the difference of.
+        scale: ``(..., 1)``, the size of the numbers that the value is the difference of.
     """
     point = torch.where((start >= low) & (start <= high), start, low)
     stride = high - low
@@ -169,7 +169,10 @@ class _Normmax(torch.autograd.Function):
 
 
 def _normmax_backward(p: Tensor, grad: Tensor, alpha: Tensor) -> Tensor:
-    """``(I - 1 p') diag(p / v) (I - p 1') grad / (alpha - 1)``, in differentiable operations."""
+    """``(I - p 1') diag(p / v) (I - 1 p') grad / (alpha - 1)``, in differentiable operations.
+
+    With ``v = (p / ||p||)^(alpha - 1)``, the distance of a score from the threshold.
+    """
     support = (p > 0) & (alpha > 1)
     eps = torch.where(alpha > 1, alpha - 1, 1.0)
     log_p = torch.where(support, p, 1.0).log()
@@ -179,11 +182,6 @@ def _normmax_backward(p: Tensor, grad: Tensor, alpha: Tensor) -> Tensor:
     grad = torch.where(support, grad, 0.0)
     centered = sigma * (grad - (p * grad).sum(-1, keepdim=True))
     return centered - p * centered.sum(-1, keepdim=True)
-
-
-def _normmax(X: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    weights, conjugate = _Normmax.apply(X, alpha)  # type: ignore[no-untyped-call]
-    return weights, conjugate
 
 
 def _solve_budget(X: Tensor, budget: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,7 +285,7 @@ def normmax_bisect(
         >>> normmax_bisect(torch.tensor([1.0, 0.5, -1.0]))
         tensor([0.6890, 0.3110, 0.0000])
     """
-    return _along(dim, lambda x, a: _normmax(x, a)[0], X, "alpha", alpha, n_iter)
+    return _along(dim, lambda x, a: _Normmax.apply(x, a)[0], X, "alpha", alpha, n_iter)
 
 
 def budget_bisect(

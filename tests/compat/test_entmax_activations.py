@@ -7,21 +7,9 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from adasparse.compat.entmax import activations
+from compat.common import NEAR, randn, value_and_gradients
 
-NEAR = {"atol": 1e-5, "rtol": 1e-5}
 FUNCTIONS = ["sparsemax", "entmax15"]
-
-
-def randn(*shape, dtype=torch.float64, scale=1.0, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (scale * torch.randn(*shape, dtype=torch.float64, generator=generator)).to(dtype)
-
-
-def value_and_gradient(function, scores):
-    scores = scores.clone().requires_grad_()
-    weights = function(scores)
-    weights.backward(randn(*scores.shape, dtype=scores.dtype, seed=1))
-    return weights.detach(), scores.grad
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
@@ -30,8 +18,8 @@ def value_and_gradient(function, scores):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_agrees_with_the_package(name, dtype, dim, scale):
     scores = randn(3, 7, 11, dtype=dtype, scale=scale)
-    ours = value_and_gradient(lambda x: getattr(activations, name)(x, dim), scores)
-    theirs = value_and_gradient(lambda x: getattr(package, name)(x, dim), scores)
+    ours = value_and_gradients(lambda x: getattr(activations, name)(x, dim), scores)
+    theirs = value_and_gradients(lambda x: getattr(package, name)(x, dim), scores)
     assert_close(ours, theirs, **NEAR)
 
 
@@ -47,7 +35,7 @@ def test_k_changes_nothing(name, k):
 def test_masked_entries_are_zero(name):
     scores = randn(4, 9, dtype=torch.float32)
     scores[:, 5:] = -torch.inf
-    weights, gradient = value_and_gradient(getattr(activations, name), scores)
+    weights, gradient = value_and_gradients(getattr(activations, name), scores)
     assert not weights[:, 5:].any()
     assert not gradient[:, 5:].any()
     assert_close(weights[:, :5], getattr(package, name)(scores[:, :5]), **NEAR)
@@ -57,7 +45,7 @@ def test_masked_entries_are_zero(name):
 def test_fully_masked_rows_are_zero(name):
     scores = randn(3, 5, dtype=torch.float32)
     scores[1] = -torch.inf
-    weights, gradient = value_and_gradient(getattr(activations, name), scores)
+    weights, gradient = value_and_gradients(getattr(activations, name), scores)
     assert not weights[1].any()
     assert not gradient[1].any()
     assert_close(weights.sum(-1), torch.tensor([1.0, 0.0, 1.0]))

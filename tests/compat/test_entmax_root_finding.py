@@ -18,27 +18,13 @@ from adasparse.compat.entmax.root_finding import (
     sparsemax_bisect,
 )
 from adasparse.kernels import reference
-
-NEAR = {"atol": 1e-5, "rtol": 1e-5}
-
-
-def randn(*shape, dtype=torch.float64, scale=1.0, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (scale * torch.randn(*shape, dtype=torch.float64, generator=generator)).to(dtype)
+from compat.common import NEAR, randn, value_and_gradients
 
 
 def rand(*shape, low, high):
     return low + (high - low) * torch.rand(
         *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
     )
-
-
-def value_and_gradients(function, *inputs):
-    inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
-    inputs[0].requires_grad_()
-    weights = function(*inputs)
-    weights.backward(randn(*weights.shape, dtype=weights.dtype, seed=1))
-    return [weights.detach(), *(x.grad for x in inputs if x.requires_grad)]
 
 
 def bisect(function, low, high):
