@@ -45,7 +45,7 @@ void write_weights(const Map& map, const T* row, int64_t n, const Normalizer& so
   const V scale = broadcast<T>(static_cast<T>(solved.scale));
   if (filled) {
     if (solved.scale != 1)
-      for_each_vector(weights, n, [&](V p, int count, int64_t j) {
+      for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
         store_first(weights + j, p * scale, count);
       });
     return;
@@ -53,7 +53,7 @@ void write_weights(const Map& map, const T* row, int64_t n, const Normalizer& so
   const V shift = broadcast<T>(static_cast<T>(solved.max));
   const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
   const V edge = broadcast<T>(static_cast<T>(solved.c - 1 / map.eps()));
-  for_each_vector(row, n, [&](V s, int count, int64_t j) {
+  for_each_vector(row, n, [&](V s, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const V z = s - shift;
     V p{}, sigma;
     if (Map::kIsCheap || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
@@ -228,7 +228,7 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
       slopes += sigma;
       // A gradient that is not finite must not leak out of the support.
       products += select(greater(sigma, V{}), sigma * part(grad + j, count), V{});
-      if (!Map::kIsCheap) store_first(grad_scores + j, sigma, count);
+      if (!Map::kIsSigmaCheap) store_first(grad_scores + j, sigma, count);
     }
     slope += sum_lanes<T>(slopes);
     weighted += sum_lanes<T>(products);
@@ -247,7 +247,7 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     for (int64_t j = begin; j < smaller(n, begin + block); j += Lanes<T>::count) {
       const int count = static_cast<int>(smaller<int64_t>(Lanes<T>::count, n - j));
       const V p = part(weights + j, count);
-      const V sigma = Map::kIsCheap ? map.sigma_of(p) : part(grad_scores + j, count);
+      const V sigma = Map::kIsSigmaCheap ? map.sigma_of(p) : part(grad_scores + j, count);
       const V centered = part(grad + j, count) - mean;
       const V outside = select(is_nan(p), p, V{});
       store_first(grad_scores + j,

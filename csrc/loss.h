@@ -31,7 +31,7 @@ ADASPARSE_INLINE void for_each_support(const Map& map, const T* row, int64_t n,
   const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
   const V edge = broadcast<T>(static_cast<T>(solved.c - 1 / map.eps()));
   const V scale = broadcast<T>(static_cast<T>(solved.scale));
-  for_each_vector(row, n, [&](V s, int count, int64_t j) {
+  for_each_vector(row, n, [&](V s, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const V z = s - shift;
     V p{}, sigma;
     if (!Map::kIsSparse || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
@@ -48,7 +48,7 @@ double conjugate(const Map& map, const T* row, int64_t n, const Normalizer& solv
   double total = 0;
   V partial{};
   int64_t pending = 0;
-  for_each_support(map, row, n, solved, [&](V u, V p, int, int64_t) {
+  for_each_support(map, row, n, solved, [&](V u, V p, int, int64_t) ADASPARSE_INLINE_BODY {
     partial += select(greater(p, V{}), p * u, V{});
     if (++pending % kBlock == 0) {
       total += sum_lanes<T>(partial);
@@ -193,7 +193,7 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
         V by_alpha{};
         double total = 0;
         int64_t pending = 0;
-        for_each_support(map, row, n, solved, [&](V u, V p, int count, int64_t j) {
+        for_each_support(map, row, n, solved, [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
           store_first(grad + j, p * factor, count);
           if (!a.grad_alpha) return;
           by_alpha += conjugate_by_alpha<T>(u, p, map.eps());

@@ -5,7 +5,8 @@
 // z is the score less the maximum of its row and c the normalizer that makes p sum to one.
 // sigma = dp/du = p^(2 - alpha) comes for free with p and drives Newton's method and gradients.
 //
-// A map offers, for X a vector or two of them:
+// A map says whether it is sparse, cheap (no logarithm), and cheap to get sigma of p from; it
+// offers, for X a vector or two of them:
 //   at(c)                what `eval` needs of a normalizer
 //   eval(z, at, p, sigma) both, exactly zero outside the support
 //   sigma_of(p)          sigma from p alone (backward)
@@ -23,6 +24,7 @@ template <class T>
 struct SoftmaxMap {
   static constexpr bool kIsSparse = false;
   static constexpr bool kIsCheap = false;
+  static constexpr bool kIsSigmaCheap = true;
   double eps() const { return 0; }
   template <class N>
   N at(N c) const {
@@ -41,6 +43,7 @@ template <class T>
 struct Entmax15Map {
   static constexpr bool kIsSparse = true;
   static constexpr bool kIsCheap = true;
+  static constexpr bool kIsSigmaCheap = false;
   double eps() const { return 0.5; }
   double at(double c) const { return 1 - 0.5 * c; }
   Vec<T> at(Vec<T> c) const { return 1 - T(0.5) * c; }
@@ -58,6 +61,7 @@ template <class T>
 struct SparsemaxMap {
   static constexpr bool kIsSparse = true;
   static constexpr bool kIsCheap = true;
+  static constexpr bool kIsSigmaCheap = true;
   double eps() const { return 1; }
   double at(double c) const { return 1 - c; }
   Vec<T> at(Vec<T> c) const { return 1 - c; }
@@ -79,6 +83,7 @@ template <class T>
 struct GeneralMap {
   static constexpr bool kIsSparse = true;
   static constexpr bool kIsCheap = false;
+  static constexpr bool kIsSigmaCheap = false;
 
   explicit GeneralMap(double eps)
       : eps_(eps), epsilon_(T(eps)), power_(T((1 - eps) / eps)), slope_(T(1 - eps)) {}

@@ -17,6 +17,7 @@
 #endif
 
 #define ADASPARSE_INLINE inline __attribute__((always_inline))
+#define ADASPARSE_INLINE_BODY __attribute__((always_inline))  // for the body of a hot loop
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

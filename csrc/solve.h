@@ -96,7 +96,7 @@ Sums sum_row(const Map& map, const T* row, int64_t n, T shift, double c, T* weig
   for_each_block<T>(n, [&](int64_t begin, int64_t size) {
     X mass = all<X>(0), slope = all<X>(0);
     const auto add = [&](auto is_stored) {
-      for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) {
+      for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
         X p, sigma;
         map.eval(s - offset, at, p, sigma);
         mass = mass + p;
@@ -133,7 +133,7 @@ struct RowMaximum {
         nan |= is_nan(s);
         best[i] = max(best[i], s);
       }
-    for_each_vector(row + j, n - j, [&](Vec<T> s, int, int64_t at) {
+    for_each_vector(row + j, n - j, [&](Vec<T> s, int, int64_t at) ADASPARSE_INLINE_BODY {
       nan |= is_nan(s);
       Vec<T>& mine = best[at / width];
       mine = max(mine, s);
@@ -175,7 +175,7 @@ int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T*
   const V shift = broadcast<T>(max);
   const V cut = broadcast<T>(static_cast<T>(edge - 1e-6 * std::fabs(edge)));
   int64_t packed = 0;
-  for_each_vector(row, n, [&](V s, int, int64_t) {
+  for_each_vector(row, n, [&](V s, int, int64_t) ADASPARSE_INLINE_BODY {
     const V z = s - shift;
     packed += compress_store<T>(to + packed, greater(z, cut), z);
   });
@@ -231,7 +231,7 @@ Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& to
     using X = Two<Vec<T>>;
     X total = all<X>(0);
     const X shift = all<X>(top.max);
-    for_each_two(row, n, [&](X s, int64_t, int64_t) {
+    for_each_two(row, n, [&](X s, int64_t, int64_t) ADASPARSE_INLINE_BODY {
       const X z = s - shift;
       total = total + X{rough_exp(z.a), rough_exp(z.b)};
     });
@@ -268,6 +268,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
 }
 // How far the sum may be above one for moved_weight to finish the work.
 constexpr double kMovable = 1e-2;
+constexpr int kMoves = 6;  // 1 or 2 are the rule
 
 // Moves a row of weights from c to c + delta and returns their new sum.
 template <class T>
@@ -280,7 +281,7 @@ double move_row(const T* row, int64_t n, T max, double eps, double c, double del
   for_each_block<T>(n, [&](int64_t begin, int64_t size) {
     X mass = all<X>(0);
     T* out = weights + begin;
-    for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) {
+    for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
       const X t = ((s - shift) - at) * static_cast<T>(eps) + T(1);
       const X p{load_first(out + j, count, T(0)),
                 count > width ? load_first(out + j + width, count - width, T(0)) : Vec<T>{}};
@@ -346,8 +347,8 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
       (excess > 0 ? low : high) = c;
       double delta = map.step(sums.mass, sums.slope);
       if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
-        // Move p itself: once by Newton's step, once by what is left.
-        for (int i = 0; i < 2 && sums.mass - 1 > tolerance<T>(); ++i) {
+        // Move p itself: by Newton's step, then by what is left.
+        for (int i = 0; i < kMoves && sums.mass - 1 > tolerance<T>(); ++i) {
           sums.mass = move_row(row, n, top.max, eps, c, delta, weights);
           c += delta;
           delta = (sums.mass - 1) / sums.slope;
@@ -499,7 +500,7 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
     rise_lanes(map, best, best_count, T(0.03), c, static_cast<T*>(nullptr));
     mass = rise_lanes(map, z, n, static_cast<T>(tolerance<T>()), c, weights);
   } else {
-    // From just above one, two moves of p finish the work: Newton's step, then what is left.
+    // From just above one, moves of p finish the work: Newton's step, then what is left.
     const T close = static_cast<T>(sizeof(T) == 4 ? kMovable : tolerance<T>());
     c = guess_lanes(z, n, best, best_count, map.eps());
     V step{};
@@ -514,7 +515,7 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
       c = next;
     }
     const V enough = broadcast<T>(static_cast<T>(1 + tolerance<T>()));
-    for (int i = 0; i < 2 && any(greater(mass, enough)); ++i) {
+    for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
       const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
       step = select(moves, step, V{});
       mass = select(moves, move_lanes(z, n, map.eps(), c, step, weights), mass);

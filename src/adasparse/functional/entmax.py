@@ -98,7 +98,10 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
 
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
     """Raise if an alpha in CPU memory is below ``lowest``; others would stall the device."""
-    if alpha.device.type == "cpu" and not bool((alpha >= lowest).all()):
+    if alpha.device.type != "cpu":
+        return
+    is_fine = alpha.item() >= lowest if alpha.numel() == 1 else bool((alpha >= lowest).all())
+    if not is_fine:
         smallest = (alpha.isnan().any().item() and math.nan) or alpha.min().item()
         raise ValueError(f"alpha must be at least {lowest:g}; got {smallest}.")
 
