@@ -96,7 +96,7 @@ def test_gradients_of_scores_and_alpha(alpha):
     assert gradcheck(*inputs_of_alpha(alpha))
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.5, 2.3])
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.3])
 def test_second_derivatives_of_scores_and_alpha(alpha):
     assert gradgradcheck(*inputs_of_alpha(alpha))
 

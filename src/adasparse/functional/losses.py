@@ -7,13 +7,15 @@ from torch import Tensor
 
 from adasparse.functional.entmax import (
     _Entmax,
+    _entmax_op,
+    _ShortEntmax,
     alpha_rows,
     as_alpha,
     check_alpha_values,
     check_backend,
     check_scores,
     choose_kernels,
-    needs_registered_op,
+    choose_route,
     sum_to_alpha,
 )
 from adasparse.kernels import plain
@@ -91,8 +93,36 @@ def _backward(
     return grad_scores, grad_alpha
 
 
-class _Loss(torch.autograd.Function):
+class _ShortLoss(torch.autograd.Function):
     """The loss of each row of ``(rows, n)``; alpha is a scalar or ``(rows, 1)``."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        output = _Loss.forward(*inputs)
+        _Loss.setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        scores, alpha, index, probability, weight, state = ctx.saved_tensors
+        target = _target(scores, index, probability, weight, ctx.ignore_index, ctx.label_smoothing)
+        with_alpha = ctx.needs_input_grad[1]
+        if torch.is_grad_enabled():
+            weights = choose_route(_ShortEntmax, _Entmax, _entmax_op, scores, alpha)(
+                scores, alpha, 1.0, ctx.backend
+            )
+            wide = alpha.double().expand(scores.shape[0], 1).reshape(-1)
+            grad_scores, by_row = plain.loss_gradient(weights, grad, wide, target)
+            grad_alpha = sum_to_alpha(by_row, alpha, scores.shape[:-1]) if with_alpha else None
+        else:
+            grad_scores, grad_alpha = _backward(
+                scores, state, grad, alpha, target, with_alpha, ctx.backend
+            )
+        return grad_scores, grad_alpha, *[None] * 6
+
+
+class _Loss(_ShortLoss):
+    """The same for torch.func; PyTorch takes longer over this form."""
 
     @staticmethod
     def forward(
@@ -113,22 +143,6 @@ class _Loss(torch.autograd.Function):
         *tensors, ctx.ignore_index, ctx.label_smoothing, ctx.backend = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*tensors, output[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        scores, alpha, index, probability, weight, state = ctx.saved_tensors
-        target = _target(scores, index, probability, weight, ctx.ignore_index, ctx.label_smoothing)
-        with_alpha = ctx.needs_input_grad[1]
-        if torch.is_grad_enabled():
-            weights = _Entmax.apply(scores, alpha, 1.0, ctx.backend)
-            wide = alpha.double().expand(scores.shape[0], 1).reshape(-1)
-            grad_scores, by_row = plain.loss_gradient(weights, grad, wide, target)
-            grad_alpha = sum_to_alpha(by_row, alpha, scores.shape[:-1]) if with_alpha else None
-        else:
-            grad_scores, grad_alpha = _backward(
-                scores, state, grad, alpha, target, with_alpha, ctx.backend
-            )
-        return grad_scores, grad_alpha, *[None] * 6
 
     @staticmethod
     def vmap(
@@ -360,7 +374,7 @@ def entmax_loss(
     tensors = [rows.reshape(-1, n), alpha]
     index = None if has_probabilities else target.reshape(-1).long()
     probability = target.movedim(dim, -1).reshape(-1, n) if has_probabilities else None
-    apply = _loss_op if needs_registered_op(scores, alpha) else _Loss.apply
+    apply = choose_route(_ShortLoss, _Loss, _loss_op, scores, alpha)
     options = (ignore_index, float(label_smoothing), backend)
     loss, _ = apply(*tensors, index, probability, weight, *options)
 

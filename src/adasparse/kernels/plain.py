@@ -147,7 +147,9 @@ def conjugate_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
     small = torch.where(is_near, y, 0.0)
     near = log_p**2 * (1 + (small - 1) * _second_tail(small))
     far = (1 + (y - 1) * y.exp()) / _or_one(eps) ** 2
-    u = torch.where(eps == 0, log_p, torch.expm1(y) / _or_one(eps))
+    u = torch.where(
+        is_near, log_p * (1 + small * _second_tail(small)), torch.expm1(y) / _or_one(eps)
+    )
     u_by_alpha = torch.where(is_near, near, far)
     return (weights * (u / (1 + eps) - u_by_alpha) / (1 + eps)).sum(-1)
 
