@@ -252,22 +252,24 @@ Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& to
 
 // p at c + move for p at c: t = 1 + eps u becomes t - eps move, so that p is multiplied by
 // (1 - eps y)^(1/eps) = 1 - y + (1-eps)/2 y^2 - ... with y = move / t. The exponential and the
-// logarithm are spared except at the very edge of the support. Scores outside of it stay outside,
-// so move must not be negative beyond rounding.
+// logarithm are spared wherever the terms left out, about p y^4 / 10, do not matter. Scores outside
+// the support stay outside, so move must not be negative beyond rounding.
 template <class X>
 ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   using T = ElementOf<X>;
   const T e = static_cast<T>(eps);
   const T second = static_cast<T>((1 - eps) / 2), third = static_cast<T>((1 - 2 * eps) / 3);
-  const X y = move / t;
-  X moved = p * (T(1) - y * (T(1) - y * second * (T(1) - y * third)));
-  const auto is_far = greater(y, all<X>(T(0.05)));
+  const X y = move / t, y2 = y * y;
+  X moved = max(p * (T(1) - y * (T(1) - y * second * (T(1) - y * third))), p * T(1e-3));
+  const auto is_far = greater(p * y2 * y2, all<X>(T(1e-6)));
   if (__builtin_expect(any(is_far), 0))
     moved = select(is_far, p * exp<X>(log1p_positive<X>(y * -e) * (1 / e)), moved);
   return select(greater(t, max(move * e, all<X>(0))), moved, all<X>(0));
 }
-// How far the sum may be above one for moved_weight to finish the work.
+// How far the sum may be above one for moved_weight to finish the work, and where it may stop:
+// what is left is normalized away.
 constexpr double kMovable = 1e-2;
+constexpr double kMoved = 6e-7;
 constexpr int kMoves = 6;  // 1 or 2 are the rule
 
 // Moves a row of weights from c to c + delta and returns their new sum.
@@ -330,7 +332,7 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
     if (eps > 0 && (Map::kIsCheap || pack_candidates(row, sample, top.max, eps, guess.bound,
                                                      scratch) <= sample * 3 / 4)) {
       const int64_t packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
-      if (Map::kIsCheap || packed <= n * 3 / 4) {
+      if (Map::kIsCheap || packed <= n / 2) {
         values = scratch;
         count = packed;
         shift = 0;
@@ -348,7 +350,7 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
       double delta = map.step(sums.mass, sums.slope);
       if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
         // Move p itself: by Newton's step, then by what is left.
-        for (int i = 0; i < kMoves && sums.mass - 1 > tolerance<T>(); ++i) {
+        for (int i = 0; i < kMoves && sums.mass - 1 > kMoved; ++i) {
           sums.mass = move_row(row, n, top.max, eps, c, delta, weights);
           c += delta;
           delta = (sums.mass - 1) / sums.slope;
@@ -514,7 +516,7 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
       if (!any(greater(max(next - c, c - next), V{}))) break;
       c = next;
     }
-    const V enough = broadcast<T>(static_cast<T>(1 + tolerance<T>()));
+    const V enough = broadcast<T>(static_cast<T>(1 + (sizeof(T) == 4 ? kMoved : tolerance<T>())));
     for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
       const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
       step = select(moves, step, V{});
