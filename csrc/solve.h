@@ -269,7 +269,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
 // How far the sum may be above one for moved_weight to finish the work, and where it may stop:
 // what is left is normalized away.
 constexpr double kMovable = 1e-2;
-constexpr double kMoved = 6e-7;
+constexpr double kMoved = 8e-7;
 constexpr int kMoves = 6;  // 1 or 2 are the rule
 
 // Moves a row of weights from c to c + delta and returns their new sum.
@@ -503,20 +503,21 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
     mass = rise_lanes(map, z, n, static_cast<T>(tolerance<T>()), c, weights);
   } else {
     // From just above one, moves of p finish the work: Newton's step, then what is left.
-    const T close = static_cast<T>(sizeof(T) == 4 ? kMovable : tolerance<T>());
+    constexpr bool is_float = sizeof(T) == 4;
+    const V rest = broadcast<T>(static_cast<T>(is_float ? kMoved : tolerance<T>()));
+    const V close = is_float ? broadcast<T>(static_cast<T>(kMovable)) : rest;
     c = guess_lanes(z, n, best, best_count, map.eps());
     V step{};
     for (int pass = 0; pass < kMaxSteps; ++pass) {
       sum_lanes_at(map, z, n, c, weights, mass, slope);
       const V excess = mass - 1;
       step = select(greater(mass, V{}), map.step(mass, slope), V{});
-      const V bound = select(greater(excess, V{}), broadcast<T>(close),
-                             broadcast<T>(static_cast<T>(tolerance<T>())));
+      const V bound = select(greater(excess, V{}), close, rest);
       const V next = select(greater(max(excess, -excess), bound), max(c + step, V{}), c);
       if (!any(greater(max(next - c, c - next), V{}))) break;
       c = next;
     }
-    const V enough = broadcast<T>(static_cast<T>(1 + (sizeof(T) == 4 ? kMoved : tolerance<T>())));
+    const V enough = 1 + rest;
     for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
       const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
       step = select(moves, step, V{});
