@@ -102,7 +102,7 @@ struct GeneralMap {
     if (sizeof(T) == 8 && eps_ < 0)
       inside = greater(z, all<X>(std::numeric_limits<T>::lowest()));
     x = select(inside, x, all<X>(0));
-    sigma = select(inside, exp<X>(log1p_positive<X>(x) * power_), all<X>(0));
+    sigma = select(inside, power_of_1p<X>(x, power_), all<X>(0));
     p = select(inside, sigma * t, all<X>(0));
   }
   ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p) const {

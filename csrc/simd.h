@@ -591,6 +591,40 @@ ADASPARSE_INLINE X log_positive(X x) {
   return log_with_rest<X>(x, x - ElementOf<X>(1));
 }
 
+// (1 + x)^power for 1 + x > 0, at least as accurate as exp(power * log1p(x)).
+template <class X>
+ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {
+  using T = ElementOf<X>;
+  if constexpr (sizeof(T) == 8) {
+    return exp<X>(log1p_positive<X>(x) * power);
+  } else {
+    // In base two no multiple of log(2) has to be added and taken off again.
+    X k, f;
+    split(x + 1.f, x, k, f);
+    const X f2 = f * f;
+    const X low = (f * -0.25000823f + 0.33333331f) + f2 * (f * -0.16623357f + 0.20001227f);
+    const X high = (f * -0.13160194f + 0.14201762f) + f2 * (f * -0.0763443f + 0.1276155f);
+    const X log = f + f2 * (f * (low + f2 * f2 * high) - 0.5f);
+    X y = (log * 1.44269504f + k) * power;
+    const auto is_normal = greater(y, all<X>(-125.f));
+    const bool has_low = !every(is_normal);  // or NaN
+    auto vanishes = is_normal;
+    if (__builtin_expect(has_low, 0)) {
+      vanishes = greater(all<X>(-150.f), y);
+      y = select(vanishes, all<X>(0), y);
+    }
+    const X shifted = y + kRound;
+    const X r = y - (shifted - kRound);
+    const X r2 = r * r;
+    const X tail = (r * 0.0555036036f + 0.240226478f) +
+                   r2 * ((r * 0.00133912959f + 0.00961854215f) + r2 * 0.00015319523f);
+    const X result = r2 * tail + (r * 0.693147181f + 1.f);
+    if (__builtin_expect(has_low, 0))
+      return select(vanishes, all<X>(0), scale_by_power(result, shifted));
+    return scale_normal(result, shifted);
+  }
+}
+
 // e^x within 3%, for x from -80 to 0; less gives about 0. Good for a first guess.
 ADASPARSE_INLINE FloatVector rough_exp(FloatVector x) {
   const FloatVector scaled = max(x * 12102203.f + 1064866816.f, FloatVector{});

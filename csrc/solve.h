@@ -263,7 +263,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   X moved = max(p * (T(1) - y * (T(1) - y * second * (T(1) - y * third))), p * T(1e-3));
   const auto is_far = greater(p * y2 * y2, all<X>(T(1e-6)));
   if (__builtin_expect(any(is_far), 0))
-    moved = select(is_far, p * exp<X>(log1p_positive<X>(y * -e) * (1 / e)), moved);
+    moved = select(is_far, p * power_of_1p<X>(y * -e, 1 / e), moved);
   return select(greater(t, max(move * e, all<X>(0))), moved, all<X>(0));
 }
 // How far the sum may be above one for moved_weight to finish the work, and where it may stop:
