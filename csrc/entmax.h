@@ -215,24 +215,27 @@ ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, double eps) {
 template <bool WithAlpha, class T, class Map>
 double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores) {
   using V = Vec<T>;
-  constexpr int64_t block = int64_t{2 * kBlock} * Lanes<T>::count;
-  const auto part = [](const T* from, int count) {
-    return count == Lanes<T>::count ? load(from) : load_part(from, count, T(0));
+  constexpr int width = Lanes<T>::count;
+  // Calls body(j, count) over a stretch; count is known at compile time but for the last vector.
+  const auto walk = [](int64_t begin, int64_t size, const auto& body) ADASPARSE_INLINE_BODY {
+    int64_t j = begin;
+    for (; j + width <= begin + size; j += width) body(j, int64_t{width});
+    if (j < begin + size) body(j, begin + size - j);
   };
   double slope = 0, weighted = 0;
-  for (int64_t begin = 0; begin < n; begin += block) {
+  for_each_block<T>(n, [&](int64_t begin, int64_t size) {
     V slopes{}, products{};
-    for (int64_t j = begin; j < smaller(n, begin + block); j += Lanes<T>::count) {
-      const int count = static_cast<int>(smaller<int64_t>(Lanes<T>::count, n - j));
-      const V sigma = map.sigma_of(part(weights + j, count));
+    walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+      const V sigma = map.sigma_of(load_first(weights + j, count, T(0)));
       slopes += sigma;
       // A gradient that is not finite must not leak out of the support.
-      products += select(greater(sigma, V{}), sigma * part(grad + j, count), V{});
+      products +=
+          select(greater(sigma, V{}), sigma * load_first(grad + j, count, T(0)), V{});
       if (!Map::kIsSigmaCheap) store_first(grad_scores + j, sigma, count);
-    }
-    slope += sum_lanes<T>(slopes);
-    weighted += sum_lanes<T>(products);
-  }
+    });
+    slope += static_cast<double>(sum_lanes<T>(slopes));
+    weighted += static_cast<double>(sum_lanes<T>(products));
+  });
   // A row of NaN weights has NaN gradients; a fully masked row has none.
   if (slope == 0) {
     const T value = std::isnan(weights[0]) ? weights[0] : T(0);
@@ -242,25 +245,26 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   const T rounded = static_cast<T>(weighted / slope);
   const V mean = broadcast<T>(rounded);
   double by_alpha = 0, unweighted = 0;
-  for (int64_t begin = 0; begin < n; begin += block) {
+  for_each_block<T>(n, [&](int64_t begin, int64_t size) {
     V products{}, terms{};
-    for (int64_t j = begin; j < smaller(n, begin + block); j += Lanes<T>::count) {
-      const int count = static_cast<int>(smaller<int64_t>(Lanes<T>::count, n - j));
-      const V p = part(weights + j, count);
-      const V sigma = Map::kIsSigmaCheap ? map.sigma_of(p) : part(grad_scores + j, count);
-      const V centered = part(grad + j, count) - mean;
+    walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+      const V p = load_first(weights + j, count, T(0));
+      const V sigma =
+          Map::kIsSigmaCheap ? map.sigma_of(p) : load_first(grad_scores + j, count, T(0));
+      const V centered = load_first(grad + j, count, T(0)) - mean;
       const V outside = select(is_nan(p), p, V{});
-      store_first(grad_scores + j,
-                  select(greater(sigma, V{}), sigma * centered, outside), count);
+      store_first(grad_scores + j, select(greater(sigma, V{}), sigma * centered, outside), count);
       if constexpr (WithAlpha) {
         const V term = weight_by_alpha<T>(p, sigma, map.eps());
         products += select(greater(sigma, V{}), term * centered, outside);
         terms += term;
       }
+    });
+    if constexpr (WithAlpha) {
+      by_alpha += static_cast<double>(sum_lanes<T>(products));
+      unweighted += static_cast<double>(sum_lanes<T>(terms));
     }
-    by_alpha += static_cast<double>(sum_lanes<T>(products));
-    unweighted += static_cast<double>(sum_lanes<T>(terms));
-  }
+  });
   // The rounding of the mean is one and the same in every term: it would add up.
   return by_alpha - (weighted / slope - static_cast<double>(rounded)) * unweighted;
 }

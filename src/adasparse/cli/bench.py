@@ -134,7 +134,7 @@ def markdown(result: dict[str, Any]) -> str:
             row["direction"],
             f"{row['baseline_ms']:.2f}",
         )
-        groups.setdefault(names, {})[_alpha(row)] = f"{row['ms']:.2f} ({row['ratio']:.1f}×)"
+        groups.setdefault(names, {})[_alpha(row)] = f"{row['ms']:.2f} ({row['ratio']:.2f}×)"
     alphas = list(dict.fromkeys(_alpha(row) for row in result["results"]))
     header = ["", "against", "shape", "", "its ms", *(f"α = {alpha}" for alpha in alphas)]
     lines = [header, ["---"] * 4 + ["---:"] * (len(alphas) + 1)]
