@@ -124,7 +124,7 @@ def result_file(path):
 def test_markdown_has_a_cell_per_alpha_and_a_signature(tmp_path):
     lines = run("table", result_file(tmp_path / "ops.json")).stdout.splitlines()
     assert lines[0].endswith("| α = 1.5 | α = learned |")
-    assert lines[2].endswith("| 4×8 | forward | 3.00 | 2.00 (1.5×) | 2.00 (1.5×) |")
+    assert lines[2].endswith("| 4×8 | forward | 3.00 | 2.00 (1.50×) | 2.00 (1.50×) |")
     assert lines[-1] == "`ops | cpu:Some-CPU isa:avx2 threads:2 torch:2.13 seed:0 v:1.0`"
 
 
