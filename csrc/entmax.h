@@ -30,6 +30,21 @@ void for_each_alpha(const double* alpha, int64_t stride, int64_t begin, int64_t 
   }
 }
 
+// Shares the rows of a kernel's arguments out among threads and calls
+// body(IO{}, T{}, first, last, alpha) for runs of rows with one alpha, the element type and the
+// type to compute in.
+template <class Arguments, class Body>
+void for_each_run(const Arguments& a, const Body& body) {
+  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
+    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
+                   [&](int64_t first, int64_t last, double alpha) {
+                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
+                       body(io, compute, first, last, alpha);
+                     });
+                   });
+  });
+}
+
 // ---------------------------------------------------------------- forward
 
 // Writes p of a solved row.
@@ -170,16 +185,11 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
 
 inline void entmax_forward(const EntmaxForward& a) {
   if (a.n == 0) return;
-  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
-    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
-                   [&](int64_t first, int64_t last, double alpha) {
-                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
-                       using IO = decltype(io);
-                       forward_rows<IO, decltype(compute)>(
-                           static_cast<const IO*>(a.scores) + first * a.n,
-                           static_cast<IO*>(a.weights) + first * a.n, last - first, a.n, alpha);
-                     });
-                   });
+  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    using IO = decltype(io);
+    forward_rows<IO, decltype(compute)>(static_cast<const IO*>(a.scores) + first * a.n,
+                                        static_cast<IO*>(a.weights) + first * a.n, last - first,
+                                        a.n, alpha);
   });
 }
 
@@ -302,13 +312,8 @@ inline void entmax_backward(const EntmaxBackward& a) {
     if (a.grad_alpha) fill(a.grad_alpha, a.rows, 0.);
     return;
   }
-  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
-    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
-                   [&](int64_t first, int64_t last, double alpha) {
-                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
-                       backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
-                     });
-                   });
+  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
   });
 }
 

@@ -217,24 +217,14 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
 }
 
 inline void loss_forward(const LossForward& a) {
-  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
-    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
-                   [&](int64_t first, int64_t last, double alpha) {
-                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
-                       loss_forward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
-                     });
-                   });
+  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    loss_forward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
   });
 }
 
 inline void loss_backward(const LossBackward& a) {
-  parallel_for(a.rows, rows_per_piece(a.n), a.threads, [&](int64_t begin, int64_t end) {
-    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
-                   [&](int64_t first, int64_t last, double alpha) {
-                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
-                       loss_backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
-                     });
-                   });
+  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    loss_backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
   });
 }
 
