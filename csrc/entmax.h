@@ -79,7 +79,7 @@ void write_weights(const Map& map, const T* row, int64_t n, const Normalizer& so
 // `used` rows of n scores as n vectors with a row per lane, other lanes -inf; and the maximum of
 // every `width` scores of a row, one vector each: real scores of the row, mostly its largest.
 template <class T>
-void rows_to_lanes(const T* rows, int64_t n, int used, T* lanes, T* best) {
+void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes, T* best) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -88,7 +88,7 @@ void rows_to_lanes(const T* rows, int64_t n, int used, T* lanes, T* best) {
     V top = broadcast<T>(-infinity);
     if (used == width && j + width <= n) {
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) tile[i] = load(rows + i * n + j);
+      for (int i = 0; i < width; ++i) tile[i] = load(rows + i * stride + j);
       transpose<T>(tile);
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) {
@@ -98,7 +98,7 @@ void rows_to_lanes(const T* rows, int64_t n, int used, T* lanes, T* best) {
     } else {
       for (int64_t k = j; k < smaller(n, j + width); ++k) {
         for (int i = 0; i < width; ++i)
-          lanes[k * width + i] = i < used ? rows[i * n + k] : -infinity;
+          lanes[k * width + i] = i < used ? rows[i * stride + k] : -infinity;
         top = max(top, load(lanes + k * width));
       }
     }
@@ -108,7 +108,7 @@ void rows_to_lanes(const T* rows, int64_t n, int used, T* lanes, T* best) {
 
 // The way back, each lane multiplied by its factor.
 template <class T>
-void lanes_to_rows(const T* lanes, int64_t n, int used, Vec<T> factor, T* rows) {
+void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used, Vec<T> factor, T* rows) {
   constexpr int width = Lanes<T>::count;
   Vec<T> tile[width];
   int64_t j = 0;
@@ -118,21 +118,29 @@ void lanes_to_rows(const T* lanes, int64_t n, int used, Vec<T> factor, T* rows) 
       for (int i = 0; i < width; ++i) tile[i] = load(lanes + (j + i) * width) * factor;
       transpose<T>(tile);
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) store(rows + i * n + j, tile[i]);
+      for (int i = 0; i < width; ++i) store(rows + i * stride + j, tile[i]);
     }
   for (; j < n; ++j)
-    for (int i = 0; i < used; ++i) rows[i * n + j] = lanes[j * width + i] * factor[i];
+    for (int i = 0; i < used; ++i) rows[i * stride + j] = lanes[j * width + i] * factor[i];
 }
 
-// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row.
+// What is known of solved rows, one per lane: see Normalizer.
+template <class T>
+struct LaneNormalizers {
+  Vec<T> max, c, scale;
+};
+
+// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row. Rows and weights,
+// which may be the same, are `stride` apart.
 template <class T, class Map>
-void forward_short(const Map& map, const T* rows, int64_t n, int used, T* lanes, T* weights) {
+LaneNormalizers<T> forward_short(const Map& map, const T* rows, int64_t stride, int64_t n, int used,
+                                 T* lanes, T* weights) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   T *solved = lanes + n * width, *best = solved + n * width;
   const int64_t count = (n + width - 1) / width;
-  rows_to_lanes(rows, n, used, lanes, best);
+  rows_to_lanes(rows, stride, n, used, lanes, best);
   V top = broadcast<T>(-infinity);
   for (int64_t j = 0; j < count; ++j) top = max(top, load(best + j * width));
   const V shift = select(greater(top, broadcast<T>(-infinity)), top, V{});
@@ -144,10 +152,12 @@ void forward_short(const Map& map, const T* rows, int64_t n, int used, T* lanes,
     nan |= is_nan(z);
     store(lanes + j * width, z);
   }
-  V scale;
-  solve_lanes(map, lanes, n, best, count, solved, scale);
-  scale = select(nan, broadcast<T>(std::numeric_limits<T>::quiet_NaN()), scale);
-  lanes_to_rows(solved, n, used, scale, weights);
+  V c, scale;
+  solve_lanes(map, lanes, n, best, count, solved, c, scale);
+  const V not_a_number = broadcast<T>(std::numeric_limits<T>::quiet_NaN());
+  scale = select(nan, not_a_number, scale);
+  lanes_to_rows(solved, stride, n, used, scale, weights);
+  return {select(nan, not_a_number, top), c, scale};
 }
 
 template <class IO, class T>
@@ -172,7 +182,7 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         target = out.get();
       }
       if (is_short) {
-        forward_short(map, source, n, used, work.get(), target);
+        forward_short(map, source, n, n, used, work.get(), target);
       } else {
         bool filled;
         const Normalizer solved = solve_row(map, source, n, work.get(), target, &filled);

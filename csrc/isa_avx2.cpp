@@ -3,6 +3,13 @@
 
 namespace adasparse {
 extern const Kernels kAvx2Kernels;
-const Kernels kAvx2Kernels = {"avx2", avx2::entmax_forward, avx2::entmax_backward, avx2::loss_forward,
-                               avx2::loss_backward};
+const Kernels kAvx2Kernels = {
+    "avx2",
+    avx2::entmax_forward,
+    avx2::entmax_backward,
+    avx2::loss_forward,
+    avx2::loss_backward,
+    avx2::attention_forward,
+    avx2::attention_backward,
+};
 }  // namespace adasparse

@@ -3,6 +3,13 @@
 
 namespace adasparse {
 extern const Kernels kBaselineKernels;
-const Kernels kBaselineKernels = {"baseline", baseline::entmax_forward, baseline::entmax_backward, baseline::loss_forward,
-                               baseline::loss_backward};
+const Kernels kBaselineKernels = {
+    "baseline",
+    baseline::entmax_forward,
+    baseline::entmax_backward,
+    baseline::loss_forward,
+    baseline::loss_backward,
+    baseline::attention_forward,
+    baseline::attention_backward,
+};
 }  // namespace adasparse

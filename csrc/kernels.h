@@ -70,12 +70,88 @@ struct LossBackward {
   int threads;
 };
 
+// ---------------------------------------------------------------- attention
+
+// Rows at strides (batch, head, row), each row contiguous.
+struct RowsOf {
+  const void* data;
+  int64_t strides[3];
+};
+
+enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
+
+// Scores are scale <q_i, k_j> - slope |i + k - q - j| + mask; see AttentionProblem in Python. All
+// numbers are float, or double if is_double.
+struct AttentionInput {
+  bool is_double;
+  int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
+  int64_t q, k, d, e;
+  RowsOf query, key, value;
+  const double* alpha;
+  int64_t alpha_strides[3];  // batch, head, row
+  MaskKind mask_kind;
+  const void* mask;
+  int64_t mask_strides[4];     // batch, head, row, column
+  const int64_t* key_lengths;  // (batch) or null
+  const double* slopes;        // (heads) or null
+  double scale;
+  bool is_causal;
+  double dropout_p;
+  uint64_t seed;
+  int threads;
+};
+
+// The forward works on this many rows of one head at a time and keeps their support together.
+constexpr int64_t kBlockRows = 48;
+
+// A head with a larger share of its weights in the support is cheaper to recompute than to walk.
+constexpr double kDenseShare = 0.4;
+
+// Support of a block of rows: the entries of one row after those of another. Memory of malloc,
+// owned by whoever made the array of blocks.
+struct SupportBlock {
+  int32_t* index;
+  void* weight;
+  int64_t size, capacity;
+  bool is_dropped;  // more than the limit: nothing is kept
+};
+
+struct AttentionForward {
+  AttentionInput in;
+  void* out;             // (batch, heads, q, e), contiguous; null for the support alone
+  double* state;         // (batch, heads, q, kRowState) or null
+  int64_t* counts;       // (batch, heads, q): size of each row's support; or null
+  SupportBlock* blocks;  // (batch, heads, blocks of q) or null
+  int64_t row_limit;     // a block of rows keeps no more than this times its rows
+  bool is_scores_only;   // stop after the scores, to measure them
+};
+
+// Rows with dense heads have no entries in offsets; their weights are computed again from `state`.
+struct AttentionBackward {
+  AttentionInput in;
+  RowsOf grad;             // (batch, heads, q, e)
+  const double* state;     // of the forward
+  const int64_t* offsets;  // (batch * heads * q + 1) into index and weight
+  const int32_t* index;
+  const void* weight;
+  const uint8_t* is_dense;   // (batch, heads)
+  void* grad_query;          // (batch, heads, q, d), contiguous
+  void* grad_key;            // (batch, groups, k, d), contiguous
+  void* grad_value;          // (batch, groups, k, e), contiguous
+  double* grad_alpha;        // (batch, heads, q) or null
+  double* grad_slopes;       // (batch, heads, q) or null
+  void* grad_mask;           // zeros, or null
+  int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
+};
+
 struct Kernels {
   const char* name;
   void (*entmax_forward)(const EntmaxForward&);
   void (*entmax_backward)(const EntmaxBackward&);
   void (*loss_forward)(const LossForward&);
   void (*loss_backward)(const LossBackward&);
+  void (*attention_forward)(const AttentionForward&);
+  void (*attention_backward)(const AttentionBackward&);
 };
 
 extern const Kernels kBaselineKernels;

@@ -14,31 +14,44 @@
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-// Calls body(begin, end) for consecutive pieces of [0, total) of `piece` items each.
-template <class Body>
-void parallel_for(int64_t total, int64_t piece, int threads, const Body& body) {
-  const int64_t pieces = (total + piece - 1) / piece;
-  const auto run = [&](int64_t i) {
-    const int64_t begin = i * piece;
-    body(begin, begin + piece < total ? begin + piece : total);
-  };
-  if (threads <= 1 || pieces <= 1) {
-    for (int64_t i = 0; i < pieces; ++i) run(i);
+// Calls body(work, i) for i in [0, total). Every thread has a `work` of its own, made by make().
+template <class Make, class Body>
+void parallel_with(int64_t total, int threads, const Make& make, const Body& body) {
+  if (threads <= 1 || total <= 1) {
+    if (total <= 0) return;
+    auto&& work = make();
+    for (int64_t i = 0; i < total; ++i) body(work, i);
     return;
   }
 #if defined(_OPENMP)
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t i = 0; i < pieces; ++i) run(i);
+#pragma omp parallel num_threads(threads)
+  {
+    auto&& work = make();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < total; ++i) body(work, i);
+  }
 #else
   std::atomic<int64_t> next{0};
   const auto work = [&] {
-    for (int64_t i; (i = next.fetch_add(1)) < pieces;) run(i);
+    auto&& mine = make();
+    for (int64_t i; (i = next.fetch_add(1)) < total;) body(mine, i);
   };
   std::vector<std::thread> helpers;
   for (int t = 1; t < threads; ++t) helpers.emplace_back(work);
   work();
   for (auto& helper : helpers) helper.join();
 #endif
+}
+
+// Calls body(begin, end) for consecutive pieces of [0, total) of `piece` items each.
+template <class Body>
+void parallel_for(int64_t total, int64_t piece, int threads, const Body& body) {
+  struct Nothing {};
+  parallel_with((total + piece - 1) / piece, threads, [] { return Nothing{}; },
+                [&](Nothing&, int64_t i) {
+                  const int64_t begin = i * piece;
+                  body(begin, begin + piece < total ? begin + piece : total);
+                });
 }
 
 }  // namespace ADASPARSE_ISA

@@ -123,6 +123,14 @@ ADASPARSE_INLINE __mmask8 greater(DoubleVector a, DoubleVector b) {
   return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
                             _CMP_GT_OQ);
 }
+// a > b, or one of them is NaN
+ADASPARSE_INLINE __mmask16 greater_or_nan(FloatVector a, FloatVector b) {
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_NLE_UQ);
+}
+ADASPARSE_INLINE __mmask8 greater_or_nan(DoubleVector a, DoubleVector b) {
+  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
+                            _CMP_NLE_UQ);
+}
 ADASPARSE_INLINE __mmask16 is_nan(FloatVector a) {
   return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(a),
                             _CMP_UNORD_Q);
@@ -175,6 +183,9 @@ using Mask = IntVec<T>;
 
 ADASPARSE_INLINE Int32Vector greater(FloatVector a, FloatVector b) { return a > b; }
 ADASPARSE_INLINE Int64Vector greater(DoubleVector a, DoubleVector b) { return a > b; }
+// a > b, or one of them is NaN
+ADASPARSE_INLINE Int32Vector greater_or_nan(FloatVector a, FloatVector b) { return ~(a <= b); }
+ADASPARSE_INLINE Int64Vector greater_or_nan(DoubleVector a, DoubleVector b) { return ~(a <= b); }
 ADASPARSE_INLINE Int32Vector is_nan(FloatVector a) { return a != a; }
 ADASPARSE_INLINE Int64Vector is_nan(DoubleVector a) { return a != a; }
 ADASPARSE_INLINE FloatVector select(Int32Vector m, FloatVector yes, FloatVector no) {

@@ -489,13 +489,14 @@ ADASPARSE_INLINE Vec<T> move_lanes(const T* z, int64_t n, double eps, Vec<T> c, 
   return mass.a + mass.b;
 }
 
-// Solves one row per lane, for alpha from 1 to 2; lanes without a row hold -inf. `weights` gets p,
-// which `scale` normalizes.
+// Solves one row per lane, for alpha from 1 to 2; lanes without a row hold -inf. `weights` gets p
+// at c, which `scale` normalizes.
 template <class T, class Map>
 void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t best_count,
-                 T* weights, Vec<T>& scale) {
+                 T* weights, Vec<T>& c, Vec<T>& scale) {
   using V = Vec<T>;
-  V mass, slope, c{};
+  V mass, slope;
+  c = V{};
   if constexpr (!Map::kIsSparse) {
     sum_lanes_at(map, z, n, c, weights, mass, slope);
   } else if constexpr (Map::kIsCheap) {

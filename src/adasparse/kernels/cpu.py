@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem
 from adasparse.kernels.target import Target
 
 _native: Any = None
@@ -153,3 +154,147 @@ def loss_backward(
         torch.get_num_threads(),
     )
     return grad_scores, grad_alpha
+
+
+#: What the support of one call may take in memory; heads beyond that are recomputed instead.
+SUPPORT_BYTES = 2**29
+
+
+def _attention_input(problem: AttentionProblem) -> Any:
+    query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
+    batch, heads, q, d = query.shape
+    groups, k = key.shape[1:3]
+    # Broadcast dimensions get a stride of zero; the tensors stay as they are.
+    alpha = problem.alpha.expand(batch, heads, q, 1)
+    if mask is None:
+        mask_arguments: tuple[int, int, tuple[int, ...]] = (0, 0, (0, 0, 0, 0))
+    else:
+        kind = 1 if mask.dtype == torch.bool else 2
+        expanded = mask.expand(batch, heads, q, k)
+        mask_arguments = (kind, mask.data_ptr(), expanded.stride())
+    return _native.AttentionInput(
+        query.dtype == torch.float64,
+        (batch, heads, groups, q, k, d, value.shape[-1]),
+        query.data_ptr(),
+        query.stride(),
+        key.data_ptr(),
+        key.stride(),
+        value.data_ptr(),
+        value.stride(),
+        alpha.data_ptr(),
+        alpha.stride(),
+        *mask_arguments,
+        _address(problem.key_lengths),
+        _address(problem.slopes),
+        problem.scale,
+        problem.is_causal,
+        problem.dropout_p,
+        0 if problem.seed is None else int(problem.seed),
+        torch.get_num_threads(),
+    )
+
+
+def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tuple[Tensor, ...]:
+    """Offsets of the rows, whether a head is dense, indices and weights of the others."""
+    batch, heads, q, _ = problem.query.shape
+    offsets = torch.empty(batch * heads * q + 1, dtype=torch.int64)
+    is_dense = torch.empty(batch * heads, dtype=torch.uint8)
+    size = support.arrange(offsets.data_ptr(), is_dense.data_ptr(), dense_share)
+    index = torch.empty(size, dtype=torch.int32)
+    weight = torch.empty(size, dtype=problem.query.dtype)
+    support.move(offsets.data_ptr(), is_dense.data_ptr(), index.data_ptr(), weight.data_ptr())
+    return offsets, is_dense, index, weight
+
+
+def attention_forward(
+    problem: AttentionProblem, *, keep: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the output ``(b, h, q, e)`` and, if ``keep``, what the backward needs.
+
+    All numbers are float32 or all float64, with rows contiguous along the last dimension.
+    """
+    assert _native is not None
+    arguments = _attention_input(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = problem.query.new_empty(batch, heads, q, problem.value.shape[-1])
+    if not keep:
+        _native.attention_forward(arguments, out.data_ptr(), 0, None, 0)
+        return out, ()
+    state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
+    support = _native.Support(arguments)
+    entry = 4 + out.element_size()
+    fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
+    limit = min(fair_share, max(64, int(_native.dense_share * problem.key.shape[2])))
+    _native.attention_forward(arguments, out.data_ptr(), state.data_ptr(), support, limit)
+    return out, (state, *_arrange(support, problem, _native.dense_share))
+
+
+def attention_backward(
+    problem: AttentionProblem,
+    saved: tuple[Tensor, ...],
+    grad: Tensor,
+    *,
+    with_alpha: bool,
+    with_mask: bool,
+    with_slopes: bool,
+) -> AttentionGradients:
+    """Gradients from that of the output and what the forward has kept."""
+    assert _native is not None
+    state, offsets, is_dense, index, weight = saved
+    query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
+    if grad.stride(-1) != 1:
+        grad = grad.contiguous()
+    by_query, by_key, by_value = (
+        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
+    )
+    rows = query.shape[:3]
+    by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
+    by_slope = torch.empty(rows, dtype=torch.float64) if with_slopes else None
+    by_mask, mask_strides = None, (0, 0, 0, 0)
+    if with_mask:
+        assert mask is not None
+        by_mask = torch.zeros(mask.shape, dtype=query.dtype)
+        mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
+    _native.attention_backward(
+        _attention_input(problem),
+        grad.data_ptr(),
+        grad.stride(),
+        state.data_ptr(),
+        offsets.data_ptr(),
+        index.data_ptr(),
+        weight.data_ptr(),
+        is_dense.data_ptr(),
+        by_query.data_ptr(),
+        by_key.data_ptr(),
+        by_value.data_ptr(),
+        _address(by_alpha),
+        _address(by_slope),
+        _address(by_mask),
+        mask_strides,
+    )
+    if by_alpha is not None:
+        by_alpha = by_alpha.unsqueeze(-1).sum_to_size(problem.alpha.shape)
+    return AttentionGradients(
+        query=by_query,
+        key=by_key,
+        value=by_value,
+        alpha=by_alpha,
+        mask=by_mask,
+        slopes=None if by_slope is None else by_slope.sum((0, 2)),
+    )
+
+
+def attention_support(problem: AttentionProblem) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights of all rows ``(b h q, k)`` as a CSR matrix: crow, col, value."""
+    assert _native is not None
+    arguments = _attention_input(problem)
+    support = _native.Support(arguments)
+    _native.attention_forward(arguments, 0, 0, support, 2**62 // max(1, problem.query.shape[2]))
+    offsets, _, index, weight = _arrange(support, problem, 2.0)
+    return offsets, index.long(), weight
+
+
+def attention_only_scores(problem: AttentionProblem) -> None:
+    """Run the scoring stage of the forward alone, to measure it."""
+    assert _native is not None
+    _native.attention_scores(_attention_input(problem))

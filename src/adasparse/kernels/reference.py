@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+from adasparse.kernels import plain_attention
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem
+
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     """Bisect for the normalizer until the interval holds no other number.
@@ -79,3 +82,60 @@ def conjugate(scores: Tensor, alpha: Tensor) -> Tensor:
     u = torch.where(eps == 0, log_p, torch.expm1(eps * log_p) / torch.where(eps == 0, 1.0, eps))
     expected = (weights * torch.where(support, scores, 0.0)).sum(-1)
     return expected - (weights * u).sum(-1) / (1 + eps.squeeze(-1))
+
+
+def attention(
+    problem: AttentionProblem, grad: Tensor | None = None
+) -> tuple[Tensor, AttentionGradients | None]:
+    """Attend with the whole matrix of weights at hand.
+
+    Args:
+        problem: In any dtype.
+        grad: Gradient by the output ``(b, h, q, e)``, or None.
+
+    Returns:
+        The output and, if ``grad`` is given, the gradients by everything; all in float64.
+    """
+    query, key, value = problem.query.double(), problem.key.double(), problem.value.double()
+    (b, h, q, _), (g, k) = query.shape, key.shape[1:3]
+    key, value = (x.repeat_interleave(h // g, 1) for x in (key, value))
+    i, j = torch.arange(q).unsqueeze(-1), torch.arange(k)
+    distance = (i + k - q - j).abs().double()
+    scores = problem.scale * query @ key.mT
+    if problem.slopes is not None:
+        scores = scores - problem.slopes.double().reshape(h, 1, 1) * distance
+    if problem.mask is not None and problem.mask.dtype != torch.bool:
+        scores = scores + problem.mask.double()
+    if problem.mask is not None and problem.mask.dtype == torch.bool:
+        scores = scores.masked_fill(~problem.mask, -torch.inf)
+    if problem.key_lengths is not None:
+        scores = scores.masked_fill(j >= problem.key_lengths.reshape(b, 1, 1, 1), -torch.inf)
+    if problem.is_causal:
+        scores = scores.masked_fill(j > i, -torch.inf)
+    alpha = problem.alpha.double().expand(b, h, q, 1).reshape(-1)
+    weights = entmax_forward(scores.reshape(-1, k), alpha).reshape(b, h, q, k)
+    factors = plain_attention.dropout_factors(problem)
+    factors = torch.ones(()) if factors is None else factors.double()
+    output = (factors * weights) @ value
+    if grad is None:
+        return output, None
+    grad = grad.double()
+    grad_weights = factors * (grad @ value.mT)
+    by_scores, by_alpha = entmax_backward(
+        weights.reshape(-1, k), grad_weights.reshape(-1, k), alpha, with_alpha=True
+    )
+    assert by_alpha is not None
+    by_scores = by_scores.reshape(b, h, q, k)
+    by_key = problem.scale * by_scores.mT @ query
+    by_value = (factors * weights).mT @ grad
+    is_bias = problem.mask is not None and problem.mask.dtype != torch.bool
+    return output, AttentionGradients(
+        query=problem.scale * by_scores @ key,
+        key=by_key.reshape(b, g, h // g, k, -1).sum(2),
+        value=by_value.reshape(b, g, h // g, k, -1).sum(2),
+        alpha=by_alpha.reshape(b, h, q, 1).sum_to_size(problem.alpha.shape),
+        mask=by_scores.sum_to_size(problem.mask.shape)
+        if is_bias and problem.mask is not None
+        else None,
+        slopes=None if problem.slopes is None else -(by_scores * distance).sum((0, 2, 3)),
+    )

@@ -1,0 +1,309 @@
+// Entmax attention, forward: scores of a strip of queries at a time, their support, and the sum of
+// the values in it. Nothing of size q * k ever exists.
+//
+// A row takes one of three ways. Short rows are solved one per lane. Rows of a sparse map are
+// filtered as their scores come, block by block, so that only candidates are kept. Others, and rows
+// that turn out broad, are kept whole.
+#pragma once
+
+#include "scores.h"
+#include "support.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+constexpr int64_t kKeyBlock = 256;  // keys scored at a time while filtering
+constexpr double kBroadSample = 0.375;  // a larger share of candidates in the first block is broad
+
+// One thread's memory.
+template <class T>
+struct AttentionWork {
+  explicit AttentionWork(const AttentionInput& in)
+      : columns(round_up(in.k, kColumns)),
+        scores(kStripRows * larger(columns, kKeyBlock)),
+        values(kStripRows * list_size()),
+        indices(kStripRows * list_size()),
+        row(list_size()),
+        solver(larger(list_size(), 3 * kShortRow * int64_t{Lanes<T>::count})),
+        sum(round_up(in.e, Lanes<T>::count) * kStripRows) {}
+  ~AttentionWork() {
+    std::free(passing.index);
+    std::free(passing.weight);
+  }
+  AttentionWork(const AttentionWork&) = delete;
+  AttentionWork& operator=(const AttentionWork&) = delete;
+  int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
+
+  int64_t columns;
+  Scratch<T> scores;
+  Scratch<T> values;
+  Scratch<int32_t> indices;
+  Scratch<T> row;     // weights of one row
+  Scratch<T> solver;
+  Scratch<T> sum;     // output rows
+  Candidates<T> candidates[kStripRows];
+  SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not kept
+};
+
+// A block of rows of one head on its way through the forward.
+template <class T>
+struct ForwardBlock {
+  const AttentionForward& a;
+  const Head<T>& head;
+  AttentionWork<T>& work;
+  int64_t vectors;     // of a value row
+  SupportBlock* kept;  // where the support is kept, or null
+  int64_t limit;       // of its size
+
+  const AttentionInput& in() const { return a.in; }
+  bool is_kept() const { return kept && !kept->is_dropped; }
+  SupportBlock* entries() { return is_kept() ? kept : &work.passing; }
+
+  double* state_of(int64_t i) const {
+    return a.state ? a.state + (head.number * a.in.q + i) * kRowState : nullptr;
+  }
+  void save_state(int64_t i, double max, double c, double scale) const {
+    if (double* state = state_of(i)) {
+      state[0] = max;
+      state[1] = c;
+      state[2] = scale;
+    }
+  }
+  void save_count(int64_t i, int64_t count) const {
+    if (a.counts) a.counts[head.number * a.in.q + i] = count;
+  }
+  T* out_of(int64_t i) const {
+    return static_cast<T*>(a.out) + (head.number * a.in.q + i) * a.in.e;
+  }
+  // Output rows are written in place where they are whole vectors.
+  void write_out(int64_t i, int64_t rows) const {
+    const int64_t size = vectors * Lanes<T>::count;
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(out_of(i + r), work.sum.get() + r * size,
+                  sizeof(T) * static_cast<size_t>(a.in.e));
+  }
+
+  // The output of row i from its entries, which start at `begin`.
+  void finish_row(int64_t i, int64_t begin) {
+    Entries<T> list(entries());
+    const int64_t count = list.size() - begin;
+    save_count(i, count);
+    if (a.out) {
+      const T* weight = list.weight() + begin;
+      const int32_t* index = list.index() + begin;
+      if (a.in.dropout_p > 0) {
+        T* dropped = work.row.get();
+        std::memcpy(dropped, weight, sizeof(T) * static_cast<size_t>(count));
+        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i), index, count, grown(),
+             dropped);
+        weight = dropped;
+      }
+      const bool in_place = a.in.e == vectors * Lanes<T>::count;
+      gather_rows(head.value, head.value_row, index, weight, count, vectors,
+                  in_place ? out_of(i) : work.sum.get());
+      if (!in_place) write_out(i, 1);
+    }
+    if (!is_kept()) {
+      list.resize(0);
+    } else if (kept->size > limit) {
+      kept->is_dropped = true;
+      kept->size = 0;
+    }
+  }
+  T grown() const { return a.in.dropout_p < 1 ? static_cast<T>(1 / (1 - a.in.dropout_p)) : T(0); }
+
+  // Weights of `rows` queries side by side, `n` columns of them used: walked if sparse, else
+  // multiplied with the values.
+  void finish_strip(int64_t i, int64_t rows, int64_t n, T* weights, int64_t stride) {
+    int64_t total = 0;
+    for (int64_t r = 0; r < rows; ++r) total += count_positive(weights + r * stride, n);
+    const bool is_nan = total == 0;  // or masked: rows of NaN are rare enough to walk
+    if (is_nan || !a.out || total <= kDenseShare * static_cast<double>(rows * n)) {
+      for (int64_t r = 0; r < rows; ++r) {
+        Entries<T> list(entries());
+        const int64_t begin = list.size();
+        const T* row = weights + r * stride;
+        const int64_t visible = visible_keys(a.in, head.length, i + r);
+        if (std::isnan(row[0]))
+          append_nan(visible, list);
+        else
+          append_support(row, nullptr, visible, list);
+        finish_row(i + r, begin);
+      }
+      return;
+    }
+    if (kept) {
+      kept->is_dropped = true;
+      kept->size = 0;
+    }
+    const int64_t size = vectors * Lanes<T>::count;
+    for (int64_t r = 0; r < rows; ++r) {
+      save_count(i + r, n);
+      if (a.in.dropout_p > 0)
+        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(),
+             weights + r * stride);
+    }
+    fill(work.sum.get(), rows * size, T(0));
+    for (int64_t j = 0; j < n; j += kKeyBlock)
+      add_product(weights + j, stride, int64_t{1}, head.value + j * head.value_row, head.value_row,
+                  work.sum.get(), size, rows, size, smaller(kKeyBlock, n - j));
+    write_out(i, rows);
+  }
+
+  template <class Map>
+  void run_short(const Map& map, int64_t i, int64_t rows, int64_t n) {
+    constexpr int width = Lanes<T>::count;
+    T* scores = work.scores.get();
+    const int64_t stride = work.columns;
+    score_strip(a.in, head, i, rows, 0, round_up(n, kColumns), scores, stride);
+    for (int64_t r = 0; r < rows; r += width) {
+      const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
+      T* strip = scores + r * stride;
+      const LaneNormalizers<T> solved =
+          forward_short(map, strip, stride, n, used, work.solver.get(), strip);
+      for (int l = 0; l < used; ++l)
+        save_state(i + r + l, static_cast<double>(solved.max[l]), static_cast<double>(solved.c[l]),
+                   static_cast<double>(solved.scale[l]));
+    }
+    finish_strip(i, rows, n, scores, stride);
+  }
+
+  template <class Map>
+  void run_whole(const Map& map, int64_t i, int64_t rows, int64_t n) {
+    T* scores = work.scores.get();
+    const int64_t stride = work.columns;
+    for (int64_t j = 0; j < n; j += kKeyBlock)
+      score_strip(a.in, head, i, rows, j, smaller(kKeyBlock, round_up(n - j, kColumns)),
+                  scores + j, stride);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = scores + r * stride;
+      bool filled;
+      const Normalizer solved = solve_row(map, row, n, work.solver.get(), work.row.get(), &filled);
+      write_weights(map, row, n, solved, filled, work.row.get());
+      std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(n));
+      save_state(i + r, solved.max, solved.c, solved.scale);
+    }
+    finish_strip(i, rows, n, scores, stride);
+  }
+
+  // Returns false, having done nothing, if the first rows turn out to be broad.
+  template <class Map>
+  bool run_filtered(const Map& map, int64_t i, int64_t rows, int64_t n) {
+    T* scores = work.scores.get();
+    Candidates<T>* candidates = work.candidates;
+    for (int64_t r = 0; r < rows; ++r)
+      candidates[r].start(work.values.get() + r * work.list_size(),
+                          work.indices.get() + r * work.list_size());
+    for (int64_t j = 0; j < n; j += kKeyBlock) {
+      const int64_t size = smaller(kKeyBlock, round_up(n - j, kColumns));
+      score_strip(a.in, head, i, rows, j, size, scores, kKeyBlock);
+      if (a.is_scores_only) continue;
+      for (int64_t r = 0; r < rows; ++r) {
+        if (visible_keys(a.in, head.length, i + r) <= j) continue;
+        candidates[r].take(scores + r * kKeyBlock, size, j, map.eps());
+        if (j == 0 && r == rows / 2 && n > kKeyBlock &&
+            static_cast<double>(candidates[r].count) > kBroadSample * kKeyBlock)
+          return false;
+      }
+    }
+    if (a.is_scores_only) return true;
+    T* weights = work.row.get();
+    for (int64_t r = 0; r < rows; ++r) {
+      const Candidates<T>& found = candidates[r];
+      Entries<T> list(entries());
+      const int64_t begin = list.size();
+      if (found.is_bad) {
+        save_state(i + r, std::numeric_limits<double>::quiet_NaN(), 0, 1);
+        append_nan(visible_keys(a.in, head.length, i + r), list);
+      } else if (found.count == 0) {
+        save_state(i + r, -std::numeric_limits<double>::infinity(), 0, 1);
+      } else {
+        bool filled;
+        const Normalizer solved =
+            solve_row(map, found.value, found.count, work.solver.get(), weights, &filled);
+        write_weights(map, found.value, found.count, solved, filled, weights);
+        save_state(i + r, solved.max, solved.c, solved.scale);
+        append_support(weights, found.index, found.count, list);
+      }
+      finish_row(i + r, begin);
+    }
+    return true;
+  }
+
+  void run_strip(int64_t i, int64_t rows, double alpha) {
+    const int64_t n = visible_keys(a.in, head.length, i + rows - 1);
+    if (n == 0) {
+      for (int64_t r = 0; r < rows; ++r) {
+        save_state(i + r, -std::numeric_limits<double>::infinity(), 0, 1);
+        finish_row(i + r, entries()->size);
+      }
+      return;
+    }
+    with_map<T>(alpha, [&](const auto& map) {
+      using Map = std::decay_t<decltype(map)>;
+      if (n <= kShortRow && !needs_double(alpha) && !a.is_scores_only)
+        run_short(map, i, rows, n);
+      else if (!Map::kIsSparse || !run_filtered(map, i, rows, n))
+        run_whole(map, i, rows, n);
+    });
+  }
+};
+
+template <class T>
+Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
+                const WholeRows<T>& value) {
+  const View<const T> query = view_of<T>(in.query);
+  const int64_t b = number / in.heads, h = number % in.heads, g = h / (in.heads / in.groups);
+  const int64_t at = b * in.mask_strides[0] + h * in.mask_strides[1];
+  return {b,
+          h,
+          number,
+          query.at(b, h),
+          query.row,
+          panels + (b * in.groups + g) * panel_size<T>(in.k, in.d),
+          value.at(b, g),
+          value.row(),
+          static_cast<const char*>(in.mask) + at * static_cast<int64_t>(mask_size<T>(in)),
+          in.slopes ? in.slopes[h] : 0,
+          length_of(in, b)};
+}
+
+template <class T>
+void attention_forward_in(const AttentionForward& a) {
+  const AttentionInput& in = a.in;
+  const int64_t heads = in.batch * in.heads;
+  Scratch<T> panels(in.batch * in.groups * panel_size<T>(in.k, in.d) + 1);
+  pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
+  const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
+  const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
+  parallel_with(
+      heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
+      [&](AttentionWork<T>& work, int64_t task) {
+        const Head<T> head = head_at(in, task / blocks, panels.get(), value);
+        const int64_t first = task % blocks * kBlockRows;
+        const int64_t last = smaller(in.q, first + kBlockRows);
+        ForwardBlock<T> block{a,
+                              head,
+                              work,
+                              value.vectors(),
+                              a.blocks ? a.blocks + task : nullptr,
+                              a.row_limit * (last - first)};
+        int64_t i = first;
+        while (i < last) {
+          const double alpha = alpha_of(in, head.b, head.h, i);
+          int64_t end = i + 1;
+          while (end < smaller(last, i + kStripRows) &&
+                 alpha_of(in, head.b, head.h, end) == alpha)
+            ++end;
+          block.run_strip(i, end - i, alpha);
+          i = end;
+        }
+      });
+}
+
+inline void attention_forward(const AttentionForward& a) {
+  a.in.is_double ? attention_forward_in<double>(a) : attention_forward_in<float>(a);
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

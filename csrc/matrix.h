@@ -1,0 +1,184 @@
+// Small products of matrices, all by one register tile, and the layouts they read.
+#pragma once
+
+#include "parallel.h"
+#include "rows.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+// Rows of a register tile, which is two vectors wide: as many accumulators as there are registers.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 12;
+#elif defined(__AVX2__)
+constexpr int kTileRows = 6;
+#else
+constexpr int kTileRows = 4;
+#endif
+
+template <class T>
+constexpr int64_t kPanel = 2 * Lanes<T>::count;  // keys side by side in a packed panel
+
+inline int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// (batch, head) -> rows at a stride, each contiguous.
+template <class T>
+struct View {
+  T* data;
+  int64_t batch, head, row;
+  T* at(int64_t b, int64_t h) const { return data + b * batch + h * head; }
+};
+
+// Calls body(size) with `count` as a constant, for 1 <= count <= Max.
+template <int Max, class Body>
+ADASPARSE_INLINE void with_count(int64_t count, const Body& body) {
+  if constexpr (Max == 1)
+    body(std::integral_constant<int, 1>{});
+  else if (count >= Max)
+    body(std::integral_constant<int, Max>{});
+  else
+    with_count<Max - 1>(count, body);
+}
+
+// Calls body(size, offset) for stretches of 8, 4, 2 or 1 vectors, at most `widest`, that make up
+// `count`.
+template <class Body>
+ADASPARSE_INLINE void for_each_stretch(int64_t count, int64_t widest, const Body& body) {
+  int64_t at = 0;
+  for (; widest >= 8 && count - at >= 8; at += 8) body(std::integral_constant<int, 8>{}, at);
+  for (; widest >= 4 && count - at >= 4; at += 4) body(std::integral_constant<int, 4>{}, at);
+  for (; widest >= 2 && count - at >= 2; at += 2) body(std::integral_constant<int, 2>{}, at);
+  for (; at < count; ++at) body(std::integral_constant<int, 1>{}, at);
+}
+
+// sum[i] += sum_t a[i, t] b[t], for M rows i and rows b[t] of N vectors.
+template <int M, int N, class T>
+ADASPARSE_INLINE void multiply(const T* a, int64_t a_row, int64_t a_step, const T* b,
+                               int64_t b_step, int64_t steps, Vec<T> (&sum)[M][N]) {
+  constexpr int width = Lanes<T>::count;
+  for (int64_t t = 0; t < steps; ++t) {
+    Vec<T> right[N];
+    for (int x = 0; x < N; ++x) right[x] = load(b + t * b_step + x * width);
+#pragma GCC unroll 12
+    for (int i = 0; i < M; ++i) {
+      const Vec<T> left = broadcast(a[i * a_row + t * a_step]);
+#pragma GCC unroll 2
+      for (int x = 0; x < N; ++x) sum[i][x] += left * right[x];
+    }
+  }
+}
+
+// c (rows, columns) += a (rows, steps) b (steps, columns); columns is a multiple of a vector. a is
+// read with strides, so that it may be transposed.
+template <class T>
+void add_product(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t b_row, T* c,
+                 int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
+  constexpr int width = Lanes<T>::count;
+  const auto tile = [&](auto m, auto n, int64_t i, int64_t j) {
+    constexpr int M = decltype(m)::value, N = decltype(n)::value;
+    Vec<T> sum[M][N];
+    T* to = c + i * c_row + j;
+    for (int r = 0; r < M; ++r)
+      for (int x = 0; x < N; ++x) sum[r][x] = load(to + r * c_row + x * width);
+    multiply<M, N>(a + i * a_row, a_row, a_step, b + j, b_row, steps, sum);
+    for (int r = 0; r < M; ++r)
+      for (int x = 0; x < N; ++x) store(to + r * c_row + x * width, sum[r][x]);
+  };
+  for (int64_t i = 0; i < rows; i += kTileRows)
+    with_count<kTileRows>(rows - i, [&](auto m) {
+      int64_t j = 0;
+      for (; j + 2 * width <= columns; j += 2 * width)
+        tile(m, std::integral_constant<int, 2>{}, i, j);
+      if (j < columns) tile(m, std::integral_constant<int, 1>{}, i, j);
+    });
+}
+
+// c (rows, panels of keys) = factor a (rows, d) times packed keys.
+template <class T>
+void multiply_panels(const T* a, int64_t a_row, const T* panels, int64_t d, T factor, T* c,
+                     int64_t c_row, int64_t rows, int64_t count) {
+  constexpr int width = Lanes<T>::count;
+  const Vec<T> factors = broadcast(factor);
+  for (int64_t p = 0; p < count; ++p)
+    for (int64_t i = 0; i < rows; i += kTileRows)
+      with_count<kTileRows>(rows - i, [&](auto m) {
+        constexpr int M = decltype(m)::value;
+        Vec<T> sum[M][2] = {};
+        multiply<M, 2>(a + i * a_row, a_row, int64_t{1}, panels + p * d * kPanel<T>, kPanel<T>, d,
+                       sum);
+        for (int r = 0; r < M; ++r)
+          for (int x = 0; x < 2; ++x)
+            store(c + (i + r) * c_row + p * kPanel<T> + x * width, sum[r][x] * factors);
+      });
+}
+
+// Rows (n, d) as panels (n / kPanel, d, kPanel), filled up with zeros.
+template <class T>
+void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels) {
+  constexpr int width = Lanes<T>::count;
+  for (int64_t j = 0; j < n; j += width) {
+    T* to = panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T>;
+    const int64_t used = smaller<int64_t>(width, n - j);
+    int64_t t = 0;
+    if (used == width)
+      for (; t + width <= d; t += width) {
+        Vec<T> tile[width];
+#pragma GCC unroll 16
+        for (int i = 0; i < width; ++i) tile[i] = load(rows + (j + i) * stride + t);
+        transpose<T>(tile);
+#pragma GCC unroll 16
+        for (int i = 0; i < width; ++i) store(to + (t + i) * kPanel<T>, tile[i]);
+      }
+    for (; t < d; ++t)
+      for (int i = 0; i < width; ++i)
+        to[t * kPanel<T> + i] = i < used ? rows[(j + i) * stride + t] : T(0);
+  }
+  // The other half of the last panel, if the rows end in the first.
+  for (int64_t j = round_up(n, width); j < round_up(n, kPanel<T>); j += width)
+    for (int64_t t = 0; t < d; ++t)
+      store(panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T> + t * kPanel<T>, Vec<T>{});
+}
+
+// to (d) = sum_e weight[e] rows[index[e]] (d), d in vectors.
+template <class T>
+void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* weight,
+                 int64_t count, int64_t vectors, T* to) {
+  constexpr int width = Lanes<T>::count;
+  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+    constexpr int N = decltype(n)::value;
+    const T* from = rows + offset * width;
+    Vec<T> sum[N] = {};
+    for (int64_t e = 0; e < count; ++e) {
+      const T* row = from + index[e] * stride;
+      const Vec<T> w = broadcast(weight[e]);
+#pragma GCC unroll 8
+      for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
+    }
+    for (int x = 0; x < N; ++x) store(to + (offset + x) * width, sum[x]);
+  });
+}
+
+// to[e] = <left, rows[index[e]]>, d in vectors.
+template <class T>
+void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index,
+                 int64_t count, int64_t vectors, T* to) {
+  constexpr int width = Lanes<T>::count;
+  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+    constexpr int N = decltype(n)::value;
+    Vec<T> mine[N];
+    for (int x = 0; x < N; ++x) mine[x] = load(left + (offset + x) * width);
+    for (int64_t e = 0; e < count; ++e) {
+      const T* row = rows + index[e] * stride + offset * width;
+      Vec<T> sum = mine[0] * load(row);
+#pragma GCC unroll 8
+      for (int x = 1; x < N; ++x) sum += mine[x] * load(row + x * width);
+      const T dot = sum_lanes<T>(sum);
+      to[e] = offset ? to[e] + dot : dot;
+    }
+  });
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

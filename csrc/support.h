@@ -1,0 +1,206 @@
+// Finding the support of a row of attention while its scores pass by, and keeping it.
+#pragma once
+
+#include <cstdlib>
+
+#include "entmax.h"
+#include "matrix.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+// Entries (index, weight) of the support, row after row; grows as needed.
+template <class T>
+class Entries {
+ public:
+  explicit Entries(SupportBlock* block) : block_(block) {}
+  // Room for `count` more, and for the vector that compress_store writes past the end.
+  void reserve(int64_t count) {
+    const int64_t needed = block_->size + count + 2 * Lanes<T>::count;
+    if (needed <= block_->capacity) return;
+    const int64_t capacity = larger(needed, block_->capacity + block_->capacity / 2);
+    block_->index = grown(block_->index, capacity);
+    block_->weight = grown(static_cast<T*>(block_->weight), capacity);
+    block_->capacity = capacity;
+  }
+  int32_t* index() const { return block_->index; }
+  T* weight() const { return static_cast<T*>(block_->weight); }
+  int64_t size() const { return block_->size; }
+  void resize(int64_t size) const { block_->size = size; }
+
+ private:
+  template <class N>
+  static N* grown(N* old, int64_t capacity) {
+    void* memory = std::realloc(old, sizeof(N) * static_cast<size_t>(capacity));
+    if (!memory) throw std::bad_alloc();
+    return static_cast<N*>(memory);
+  }
+  SupportBlock* block_;
+};
+
+template <class T>
+ADASPARSE_INLINE IntVec<T> lane_numbers() {
+  IntVec<T> lane{};
+  for (int i = 0; i < Lanes<T>::count; ++i) lane[i] = i;
+  return lane;
+}
+// Packs the chosen lanes of indices as int32 and returns how many.
+template <class T>
+ADASPARSE_INLINE int compress_index(int32_t* to, Mask<T> mask, IntVec<T> index) {
+  if constexpr (sizeof(T) == 4) {
+    return compress_store<float>(reinterpret_cast<float*>(to), mask,
+                                 reinterpret_cast<FloatVector>(index));
+  } else {
+    const unsigned chosen = bits(mask);
+    int at = 0;
+    for (int i = 0; i < Lanes<T>::count; ++i) {
+      to[at] = static_cast<int32_t>(index[i]);
+      at += chosen >> i & 1;
+    }
+    return at;
+  }
+}
+
+// Appends the positive ones of n weights, whose columns are `index` or, if that is null, 0 to n.
+template <class T>
+void append_support(const T* weights, const int32_t* index, int64_t n, Entries<T>& to) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  to.reserve(n);
+  int64_t size = to.size();
+  int32_t* columns = to.index();
+  T* values = to.weight();
+  const IntVec<T> lane = lane_numbers<T>();
+  for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+    const Mask<T> inside = greater(p, V{});
+    if (!any(inside)) return;
+    IntVec<T> column = lane + static_cast<typename Lanes<T>::Int>(j);
+    if (index)
+      for (int i = 0; i < width; ++i) column[i] = i < count ? index[j + i] : 0;
+    compress_index<T>(columns + size, inside, column);
+    size += compress_store<T>(values + size, inside, p);
+  });
+  to.resize(size);
+}
+
+// A row that holds NaN or +inf: every key it sees gets NaN.
+template <class T>
+void append_nan(int64_t n, Entries<T>& to) {
+  to.reserve(n);
+  const int64_t size = to.size();
+  for (int64_t j = 0; j < n; ++j) {
+    to.index()[size + j] = static_cast<int32_t>(j);
+    to.weight()[size + j] = std::numeric_limits<T>::quiet_NaN();
+  }
+  to.resize(size + n);
+}
+
+template <class T>
+int64_t count_positive(const T* weights, int64_t n) {
+  int64_t count = 0;
+  for_each_vector(weights, n, [&](Vec<T> p, int, int64_t) ADASPARSE_INLINE_BODY {
+    count += __builtin_popcount(bits(greater(p, Vec<T>{})));
+  });
+  return count;
+}
+
+// Calls body(map) with a cheap map whose normalizer is no larger than that of this eps.
+template <class T, class Body>
+ADASPARSE_INLINE void with_lower_map(double eps, const Body& body) {
+  if (eps <= 0.5)
+    body(Entmax15Map<T>());
+  else if (eps <= 1)
+    body(SparsemaxMap<T>());
+}
+
+// The scores of one row that can still be in its support. As more scores come the normalizer can
+// only grow, and with its lower bound the cut below which no score counts.
+template <class T>
+struct Candidates {
+  T* value;
+  int32_t* index;
+  int64_t count;
+  int64_t tightened;  // `count` when the bound was last worked out
+  double bound;       // the normalizer, max + c, is at least this; -inf before the first score
+  T cut;
+  bool is_bad;        // NaN or +inf turned up
+
+  void start(T* values, int32_t* indices) {
+    value = values;
+    index = indices;
+    count = tightened = 0;
+    bound = -std::numeric_limits<double>::infinity();
+    cut = -std::numeric_limits<T>::infinity();
+    is_bad = false;
+  }
+  void raise(double to, double eps) {
+    if (!(to > bound)) return;
+    bound = to;
+    // Rounded down a little: an extra candidate costs nothing, a lost one would be wrong.
+    cut = static_cast<T>(to - 1 / eps - 1e-6 * (std::fabs(to) + 1 / eps));
+  }
+
+  // Takes in n scores, a multiple of four vectors, of columns from `first` on.
+  void take(const T* scores, int64_t n, int64_t first, double eps) {
+    using V = Vec<T>;
+    constexpr int width = Lanes<T>::count;
+    if (is_bad) return;
+    if (bound == -std::numeric_limits<double>::infinity()) {
+      const RowMaximum<T> top(scores, n);
+      if (top.max == -std::numeric_limits<T>::infinity()) return;
+      is_bad = std::isnan(top.max);
+      double c = 0;
+      with_lower_map<T>(eps, [&](const auto& map) { c = bound_from_best(map, top); });
+      raise(static_cast<double>(top.max) + c, eps);
+    }
+    const int64_t before = count;
+    const V below = broadcast(cut);
+    const IntVec<T> lane = lane_numbers<T>() + static_cast<typename Lanes<T>::Int>(first);
+    for (int64_t j = 0; j < n; j += 4 * width) {
+      V s[4];
+      Mask<T> above[4];
+      for (int i = 0; i < 4; ++i) {
+        s[i] = load(scores + j + i * width);
+        above[i] = greater_or_nan(s[i], below);
+      }
+      if (!any((above[0] | above[1]) | (above[2] | above[3]))) continue;
+      for (int i = 0; i < 4; ++i) {
+        compress_index<T>(index + count, above[i],
+                          lane + static_cast<typename Lanes<T>::Int>(j + i * width));
+        count += compress_store<T>(value + count, above[i], s[i]);
+      }
+    }
+    if (count == before) return;
+    const RowMaximum<T> top(value + before, count - before);
+    is_bad |= std::isnan(top.max);
+    raise(static_cast<double>(top.max), eps);
+    if (count > 2 * tightened + 64) tighten(eps);
+  }
+
+  // Works the bound out from the candidates there are and drops those below the new cut.
+  void tighten(double eps) {
+    const RowMaximum<T> top(value, count);
+    with_lower_map<T>(eps, [&](const auto& map) {
+      double c = bound_from_best(map, top);
+      for (int step = 0; step < 2; ++step) {
+        const Sums sums = sum_row(map, value, count, top.max, c, static_cast<T*>(nullptr));
+        if (!(sums.mass > 1 + 1e-2)) break;
+        c += map.step(sums.mass, sums.slope);
+      }
+      raise(static_cast<double>(top.max) + c * (1 - 1e-6), eps);
+    });
+    const Vec<T> below = broadcast(cut);
+    int64_t kept = 0;
+    for_each_vector(value, count, [&](Vec<T> s, int lanes, int64_t j) ADASPARSE_INLINE_BODY {
+      IntVec<T> column{};
+      for (int i = 0; i < Lanes<T>::count; ++i) column[i] = i < lanes ? index[j + i] : 0;
+      const Mask<T> above = greater_or_nan(s, below);
+      compress_index<T>(index + kept, above, column);
+      kept += compress_store<T>(value + kept, above, s);
+    });
+    count = tightened = kept;
+  }
+};
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse
