@@ -219,8 +219,8 @@ struct ForwardBlock {
         save_state(i + r, -std::numeric_limits<double>::infinity(), 0, 1);
       } else {
         bool filled;
-        const Normalizer solved =
-            solve_row(map, found.value, found.count, work.solver.get(), weights, &filled);
+        const Normalizer solved = solve_row(map, found.value, found.count, work.solver.get(),
+                                            weights, &filled, found.bound);
         write_weights(map, found.value, found.count, solved, filled, weights);
         save_state(i + r, solved.max, solved.c, solved.scale);
         append_support(weights, found.index, found.count, list);

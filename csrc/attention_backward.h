@@ -16,7 +16,8 @@ constexpr int64_t kWalkRows = 128;       // queries of a task that walks the sup
 constexpr int64_t kChunkRows = 240;      // at least this many queries make a chunk of a dense head
 constexpr int64_t kDenseTasks = 64;      // chunks wanted over all dense heads
 constexpr int64_t kChunkBytes = 1 << 27; // their sums take no more than this, if it can be helped
-constexpr int64_t kSumTasks = 32;        // tasks wanted for the sums over queries
+constexpr int64_t kSumTasks = 16;        // tasks wanted for the sums over queries
+constexpr int64_t kSumBytes = 1 << 18;   // memory they add up in, if it can be helped
 
 template <class T>
 struct Backward {
@@ -114,28 +115,22 @@ struct Backward {
     }
   }
 
-  // sums[j] (n vectors from `offset`) of one (batch, group): zero, plus coefficient * rows[i] for
-  // every entry (i, j) of its sparse heads.
+  // sums[j] (N vectors from `offset`) of one (batch, group): coefficient * rows[i] for every entry
+  // (i, j) of its sparse heads. They add up in `compact`, a (k, N vectors) that fits the cache.
   template <int N>
   void sum_over_queries(int64_t group, const WholeRows<T>& rows, const T* coefficient,
-                        int64_t offset, T* sums, int64_t stride) const {
+                        int64_t offset, T* compact, T* sums, int64_t stride) const {
     constexpr int width = Lanes<T>::count;
-    sums += offset * width;
-    for (int64_t j = 0; j < in.k; ++j)
-      for (int x = 0; x < N; ++x) store(sums + j * stride + x * width, Vec<T>{});
+    fill(compact, in.k * N * width, T(0));
     const int64_t size = in.heads / in.groups;
     for (int64_t head = group * size; head < (group + 1) * size; ++head) {
       if (a.is_dense[head]) continue;
       const T* from = rows.at(head / in.heads, head % in.heads) + offset * width;
-      const int64_t end = a.offsets[(head + 1) * in.q];
       for (int64_t i = 0; i < in.q; ++i) {
         Vec<T> row[N];
         for (int x = 0; x < N; ++x) row[x] = load(from + i * rows.row() + x * width);
         for (int64_t e = a.offsets[head * in.q + i]; e < a.offsets[head * in.q + i + 1]; ++e) {
-          T* to = sums + a.index[e] * stride;
-          const T* soon = sums + a.index[smaller(e + 6, end - 1)] * stride;
-          for (int x = 0; x < N * kVectorBytes; x += 64)
-            __builtin_prefetch(reinterpret_cast<const char*>(soon) + x, 1);
+          T* to = compact + int64_t{a.index[e]} * (N * width);
           const Vec<T> w = broadcast(coefficient[e]);
 #pragma GCC unroll 8
           for (int x = 0; x < N; ++x)
@@ -143,6 +138,8 @@ struct Backward {
         }
       }
     }
+    for (int64_t j = 0; j < in.k; ++j)
+      std::memcpy(sums + j * stride + offset * width, compact + j * (N * width), N * kVectorBytes);
   }
 
   // ---------------------------------------------------------------- dense heads
@@ -226,11 +223,13 @@ struct Backward {
     sum_all(query, by_score.get(), by_key);
     sum_all(grad, kept ? kept : static_cast<const T*>(a.weight), by_value);
   }
-  // sum_over_queries for every group, in stretches narrow enough to give every thread work.
+  // sum_over_queries for every group, in stretches that fit the cache and give every thread work.
   void sum_all(const WholeRows<T>& rows, const T* coefficient, T* sums) const {
     const int64_t groups = in.batch * in.groups, vectors = rows.vectors();
-    const int64_t widest =
-        groups >= kSumTasks ? 8 : larger<int64_t>(1, 64 / kVectorBytes) * (groups >= 4 ? 2 : 1);
+    int64_t widest = 8;
+    while (widest * kVectorBytes > 64 &&
+           (widest * kVectorBytes * in.k > kSumBytes || groups * vectors / widest < kSumTasks))
+      widest /= 2;
     Scratch<int64_t> offsets(vectors), sizes(vectors);
     int64_t count = 0;
     for_each_stretch(vectors, widest, [&](auto n, int64_t at) {
@@ -238,13 +237,16 @@ struct Backward {
       sizes.get()[count++] = decltype(n)::value;
     });
     const int64_t stride = vectors * Lanes<T>::count;
-    parallel_for(groups * count, 1, in.threads, [&](int64_t task, int64_t) {
-      const int64_t group = task / count, part = task % count;
-      for_each_stretch(sizes.get()[part], 8, [&](auto n, int64_t) {
-        sum_over_queries<decltype(n)::value>(group, rows, coefficient, offsets.get()[part],
-                                             sums + group * in.k * stride, stride);
-      });
-    });
+    parallel_with(groups * count, in.threads,
+                  [&] { return Scratch<T>(in.k * widest * Lanes<T>::count + 1); },
+                  [&](Scratch<T>& compact, int64_t task) {
+                    const int64_t group = task / count, part = task % count;
+                    for_each_stretch(sizes.get()[part], 8, [&](auto n, int64_t) {
+                      sum_over_queries<decltype(n)::value>(
+                          group, rows, coefficient, offsets.get()[part], compact.get(),
+                          sums + group * in.k * stride, stride);
+                    });
+                  });
   }
 
   void run_dense(int64_t dense, T* by_key, T* by_value) const {

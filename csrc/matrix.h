@@ -141,6 +141,14 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
       store(panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T> + t * kPanel<T>, Vec<T>{});
 }
 
+// Entries ahead whose rows are fetched: rows are read in no order, mostly from beyond the cache.
+constexpr int64_t kAhead = 4;
+template <int N, class T>
+ADASPARSE_INLINE void fetch(const T* row) {
+  for (int x = 0; x < N * kVectorBytes; x += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(row) + x);
+}
+
 // to (d) = sum_e weight[e] rows[index[e]] (d), d in vectors.
 template <class T>
 void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* weight,
@@ -152,6 +160,7 @@ void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* w
     Vec<T> sum[N] = {};
     for (int64_t e = 0; e < count; ++e) {
       const T* row = from + index[e] * stride;
+      fetch<N>(from + index[smaller(e + kAhead, count - 1)] * stride);
       const Vec<T> w = broadcast(weight[e]);
 #pragma GCC unroll 8
       for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
@@ -167,10 +176,12 @@ void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* in
   constexpr int width = Lanes<T>::count;
   for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
+    const T* from = rows + offset * width;
     Vec<T> mine[N];
     for (int x = 0; x < N; ++x) mine[x] = load(left + (offset + x) * width);
     for (int64_t e = 0; e < count; ++e) {
-      const T* row = rows + index[e] * stride + offset * width;
+      const T* row = from + index[e] * stride;
+      fetch<N>(from + index[smaller(e + kAhead, count - 1)] * stride);
       Vec<T> sum = mine[0] * load(row);
 #pragma GCC unroll 8
       for (int x = 1; x < N; ++x) sum += mine[x] * load(row + x * width);

@@ -297,10 +297,11 @@ double move_row(const T* row, int64_t n, T max, double eps, double c, double del
 }
 
 // Solves one row. `scratch` holds n + two vectors. For maps that are dear to evaluate and rows
-// whose support is broad, `weights` (if not null) ends up holding p and `*filled` is set.
+// whose support is broad, `weights` (if not null) ends up holding p and `*filled` is set. `known`
+// is a lower bound of max + c, if there is one.
 template <class T, class Map>
-Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weights,
-                     bool* filled) {
+Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weights, bool* filled,
+                     double known = -std::numeric_limits<double>::infinity()) {
   *filled = false;
   const RowMaximum<T> top(row, n);
   Normalizer out{static_cast<double>(top.max), 0, 1};
@@ -320,7 +321,7 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
     Guess guess;
     if (is_convex) {
       if constexpr (Map::kIsCheap)
-        guess.bound = guess.c = bound_from_best(map, top);
+        guess.bound = guess.c = known > out.max ? known - out.max : bound_from_best(map, top);
       else
         guess = guess_between(row, n, eps, top, scratch);
     }

@@ -140,54 +140,74 @@ struct Candidates {
     cut = static_cast<T>(to - 1 / eps - 1e-6 * (std::fabs(to) + 1 / eps));
   }
 
-  // Takes in n scores, a multiple of four vectors, of columns from `first` on.
+  // Takes in n scores, a multiple of kGroup, of columns from `first` on.
   void take(const T* scores, int64_t n, int64_t first, double eps) {
-    using V = Vec<T>;
-    constexpr int width = Lanes<T>::count;
+    constexpr T infinity = std::numeric_limits<T>::infinity();
     if (is_bad) return;
     if (bound == -std::numeric_limits<double>::infinity()) {
       const RowMaximum<T> top(scores, n);
-      if (top.max == -std::numeric_limits<T>::infinity()) return;
+      if (top.max == -infinity) return;
       is_bad = std::isnan(top.max);
       double c = 0;
       with_lower_map<T>(eps, [&](const auto& map) { c = bound_from_best(map, top); });
       raise(static_cast<double>(top.max) + c, eps);
     }
     const int64_t before = count;
-    const V below = broadcast(cut);
-    const IntVec<T> lane = lane_numbers<T>() + static_cast<typename Lanes<T>::Int>(first);
-    for (int64_t j = 0; j < n; j += 4 * width) {
-      V s[4];
-      Mask<T> above[4];
-      for (int i = 0; i < 4; ++i) {
-        s[i] = load(scores + j + i * width);
-        above[i] = greater_or_nan(s[i], below);
-      }
-      if (!any((above[0] | above[1]) | (above[2] | above[3]))) continue;
-      for (int i = 0; i < 4; ++i) {
-        compress_index<T>(index + count, above[i],
-                          lane + static_cast<typename Lanes<T>::Int>(j + i * width));
-        count += compress_store<T>(value + count, above[i], s[i]);
-      }
+    for (int64_t j = 0; j < n; j += kGroup) take_group(scores + j, static_cast<int32_t>(first + j));
+    T top = -infinity;
+    for (int64_t e = before; e < count; ++e) {
+      is_bad |= !(value[e] < infinity);
+      top = larger(top, value[e]);
     }
-    if (count == before) return;
-    const RowMaximum<T> top(value + before, count - before);
-    is_bad |= std::isnan(top.max);
-    raise(static_cast<double>(top.max), eps);
-    if (count > 2 * tightened + 64) tighten(eps);
+    raise(static_cast<double>(top), eps);
+    if (count > 2 * tightened + 32) tighten(eps);
+  }
+
+  static constexpr int kGroup = 64;
+  ADASPARSE_INLINE void take_group(const T* scores, int32_t first) {
+    constexpr int width = Lanes<T>::count;
+    const Vec<T> below = broadcast(cut);
+    uint64_t above = 0;
+#pragma GCC unroll 32
+    for (int j = 0; j < kGroup; j += width)
+      above |= static_cast<uint64_t>(bits(greater_or_nan(load(scores + j), below))) << j;
+    if (__builtin_popcountll(above) <= 8) {
+      // Two without asking: how many there are is hard to foresee, and a wrong guess costs more.
+      for (int i = 0; i < 2; ++i) {
+        const int j = __builtin_ctzll(above | uint64_t{1} << (kGroup - 1));
+        value[count] = scores[j];
+        index[count] = first + j;
+        count += above != 0;
+        above &= above - 1;
+      }
+      for (; above; above &= above - 1) {
+        const int j = __builtin_ctzll(above);
+        value[count] = scores[j];
+        index[count++] = first + j;
+      }
+      return;
+    }
+    const IntVec<T> lane = lane_numbers<T>() + static_cast<typename Lanes<T>::Int>(first);
+    for (int j = 0; j < kGroup; j += width) {
+      const Vec<T> s = load(scores + j);
+      const Mask<T> chosen = greater_or_nan(s, below);
+      compress_index<T>(index + count, chosen, lane + static_cast<typename Lanes<T>::Int>(j));
+      count += compress_store<T>(value + count, chosen, s);
+    }
   }
 
   // Works the bound out from the candidates there are and drops those below the new cut.
   void tighten(double eps) {
-    const RowMaximum<T> top(value, count);
+    // Scores are read less the bound, so that it serves as the maximum, with a normalizer of 0.
+    const T shift = static_cast<T>(bound);
     with_lower_map<T>(eps, [&](const auto& map) {
-      double c = bound_from_best(map, top);
-      for (int step = 0; step < 2; ++step) {
-        const Sums sums = sum_row(map, value, count, top.max, c, static_cast<T*>(nullptr));
+      double c = 0;
+      for (int step = 0; step < 3; ++step) {
+        const Sums sums = sum_row(map, value, count, shift, c, static_cast<T*>(nullptr));
         if (!(sums.mass > 1 + 1e-2)) break;
         c += map.step(sums.mass, sums.slope);
       }
-      raise(static_cast<double>(top.max) + c * (1 - 1e-6), eps);
+      raise(static_cast<double>(shift) + c * (1 - 1e-6), eps);
     });
     const Vec<T> below = broadcast(cut);
     int64_t kept = 0;
