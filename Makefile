@@ -27,8 +27,9 @@ check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## Time the operators next to softmax and cross entropy
+bench: $(INSTALLED)  ## Time operators and attention next to known ones, in some minutes
 	$(BIN)/adasparse bench ops
+	$(BIN)/adasparse bench attention
 
 sanitize: sanitize-address,undefined sanitize-thread  ## Run the C++ tests under the sanitizers
 

@@ -15,7 +15,19 @@ def test_version_is_the_installed_one():
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["demo"], ["doctor"], ["bench"], ["bench", "ops"], ["bench", "table"]], ids=str
+    "command",
+    [
+        [],
+        ["demo"],
+        ["doctor"],
+        ["bench"],
+        ["bench", "ops"],
+        ["bench", "attention"],
+        ["bench", "lengths"],
+        ["bench", "table"],
+        ["bench", "plot"],
+    ],
+    ids=str,
 )
 def test_help_ends_with_a_line_to_paste(command):
     result = run(*command, "--help")
@@ -32,7 +44,11 @@ def test_help_ends_with_a_line_to_paste(command):
         (["bench", "ops", "--threads", "0"], "--threads"),
         (["bench", "ops", "--repeats", "0"], "--repeats"),
         (["bench", "ops", "--seed", "many"], "--seed"),
+        (["bench", "attention", "--threads", "0"], "--threads"),
+        (["bench", "attention", "--case", "dance"], "dance"),
+        (["bench", "lengths", "--seed", "-1"], "--seed"),
         (["bench", "table", "no-such-file.json"], "no-such-file.json"),
+        (["bench", "plot", "no-such-file.json", "--output", "x.svg"], "no-such-file.json"),
     ],
     ids=str,
 )

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli import bench, demo, doctor
+from adasparse.cli import demo, doctor
+from adasparse.cli.bench import app as bench
 
 app = typer.Typer(
     name="adasparse",

@@ -1,7 +1,5 @@
-"""What ``adasparse bench`` measures: an operator of this library against a known one."""
+"""What ``adasparse bench ops`` measures: an operator of this library against a known one."""
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import adasparse
+from adasparse.cli.bench import calls
+from adasparse.cli.bench.calls import BOTH, FORWARD, Call, both, forward
 
 SHAPES = ((4096, 1024), (512, 32000), (8192, 64))
 ALPHAS = (1.0, 1.05, 1.25, 1.5, 1.75, 2.0)
@@ -19,8 +19,6 @@ LOSS_ALPHAS = (1.0, 1.5, 2.0)
 PACKAGE_SHAPE = (4096, 1024)
 #: Where a learned alpha stands while it is timed: at no value that has a formula of its own.
 LEARNED_ALPHA = 1.4
-
-FORWARD, BOTH = "forward", "forward + backward"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +29,8 @@ class Comparison:
     baseline: str
     shape: tuple[int, int]
     direction: str
-    known: Callable[[], object]
-    ours: dict[float | str, Callable[[], object]]
+    known: Call
+    ours: dict[float | str, Call]
 
 
 def operators(*, is_quick: bool, seed: int) -> Iterator[Comparison]:
@@ -40,14 +38,9 @@ def operators(*, is_quick: bool, seed: int) -> Iterator[Comparison]:
     generator = torch.Generator().manual_seed(seed)
     for shape in SHAPES:
         yield from _against_softmax(_sized(shape, is_quick), generator)
-    if has_entmax_package():
+    if calls.has_entmax_package():
         yield from _against_package(_sized(PACKAGE_SHAPE, is_quick), generator)
     yield _against_cross_entropy(_sized(LOSS_SHAPE, is_quick), generator)
-
-
-def has_entmax_package() -> bool:
-    """Whether the ``entmax`` package is there to compare with."""
-    return importlib.util.find_spec("entmax") is not None
 
 
 def _sized(shape: tuple[int, int], is_quick: bool) -> tuple[int, int]:
@@ -71,23 +64,25 @@ def _against_softmax(shape: tuple[int, int], generator: torch.Generator) -> Iter
     yield Comparison(
         **named,
         direction=FORWARD,
-        known=lambda: softmax(scores),
-        ours={alpha: _forward(at(alpha), scores) for alpha in ALPHAS},
+        known=forward(softmax, scores),
+        ours={alpha: forward(at(alpha), scores) for alpha in ALPHAS},
     )
     learned = torch.tensor(LEARNED_ALPHA, requires_grad=True)
-    both: dict[float | str, Callable[[], object]] = {
-        alpha: _both(at(alpha), scores, grad) for alpha in ALPHAS
+    with_gradients: dict[float | str, Call] = {
+        alpha: both(at(alpha), scores, grad=grad) for alpha in ALPHAS
     }
-    both["learned"] = _both(at(learned), scores, grad, learned)
-    yield Comparison(**named, direction=BOTH, known=_both(softmax, scores, grad), ours=both)
+    with_gradients["learned"] = both(at(learned), scores, grad=grad, learned=(learned,))
+    yield Comparison(
+        **named, direction=BOTH, known=both(softmax, scores, grad=grad), ours=with_gradients
+    )
 
 
 def _against_package(shape: tuple[int, int], generator: torch.Generator) -> Iterator[Comparison]:
-    entmax15 = importlib.import_module("entmax").entmax15
+    entmax15 = calls.package_entmax15()
     scores, grad = (torch.randn(shape, generator=generator) for _ in range(2))
     for direction in (FORWARD, BOTH):
         known, ours = (
-            _forward(function, scores) if direction == FORWARD else _both(function, scores, grad)
+            forward(function, scores) if direction == FORWARD else both(function, scores, grad=grad)
             for function in (entmax15, adasparse.entmax)
         )
         yield Comparison(
@@ -109,27 +104,15 @@ def _against_cross_entropy(shape: tuple[int, int], generator: torch.Generator) -
         return lambda scores: adasparse.entmax_loss(scores, target, alpha)
 
     learned = torch.tensor(LEARNED_ALPHA, requires_grad=True)
-    ours: dict[float | str, Callable[[], object]] = {
-        alpha: _both(at(alpha), scores, grad) for alpha in LOSS_ALPHAS
+    ours: dict[float | str, Call] = {
+        alpha: both(at(alpha), scores, grad=grad) for alpha in LOSS_ALPHAS
     }
-    ours["learned"] = _both(at(learned), scores, grad, learned)
+    ours["learned"] = both(at(learned), scores, grad=grad, learned=(learned,))
     return Comparison(
         operator="entmax_loss",
         baseline="cross_entropy",
         shape=shape,
         direction=BOTH,
-        known=_both(lambda scores: functional.cross_entropy(scores, target), scores, grad),
+        known=both(lambda scores: functional.cross_entropy(scores, target), scores, grad=grad),
         ours=ours,
     )
-
-
-def _forward(function: Callable[[Tensor], Tensor], scores: Tensor) -> Callable[[], object]:
-    return lambda: function(scores)
-
-
-def _both(
-    function: Callable[[Tensor], Tensor], scores: Tensor, grad: Tensor, *parameters: Tensor
-) -> Callable[[], object]:
-    """Forward, then the gradients by the scores and by the parameters."""
-    leaf = scores.detach().requires_grad_()
-    return lambda: torch.autograd.grad(function(leaf), (leaf, *parameters), grad)

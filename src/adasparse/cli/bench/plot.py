@@ -1,0 +1,44 @@
+"""``adasparse bench plot``: figures of time and memory against length."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adasparse.cli.bench import results
+from adasparse.cli.bench.options import ResultFile, check_directory
+
+FORMATS = (".pdf", ".png", ".svg")
+
+
+def plot(
+    file: ResultFile,
+    output: Annotated[
+        Path,
+        typer.Option(
+            dir_okay=False,
+            help="x.svg stands for x_time.svg and x_memory.svg; .png and .pdf can be had, too.",
+        ),
+    ],
+) -> None:
+    """Draw time and memory against length, from the result of 'adasparse bench lengths'.
+
+    The names of the files that were written are printed.
+    """
+    try:
+        from adasparse.cli.bench import draw
+    except ImportError as error:
+        raise typer.BadParameter(
+            f"figures need matplotlib: pip install 'adasparse[analysis]' ({error})."
+        ) from error
+    check_directory(output)
+    if output.suffix not in FORMATS:
+        raise typer.BadParameter(f"{output} must end in one of {', '.join(FORMATS)}.")
+    try:
+        figures = results.read(file, draw.figures)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    for name, figure in figures.items():
+        path = output.with_stem(f"{output.stem}_{name}")
+        results.write_atomically(path, draw.encode(figure, output.suffix[1:]))
+        typer.echo(path)
