@@ -118,7 +118,7 @@ struct ForwardBlock {
     int64_t total = 0;
     for (int64_t r = 0; r < rows; ++r) total += count_positive(weights + r * stride, n);
     const bool is_nan = total == 0;  // or masked: rows of NaN are rare enough to walk
-    if (is_nan || !a.out || total <= kDenseShare * static_cast<double>(rows * n)) {
+    if (is_nan || !a.out || total <= a.dense_share * static_cast<double>(rows * n)) {
       for (int64_t r = 0; r < rows; ++r) {
         Entries<T> list(entries());
         const int64_t begin = list.size();

@@ -186,14 +186,15 @@ class Support {
 };
 
 void attention_forward(const adasparse::AttentionInput& in, Address out, Address state,
-                       Support* support, int64_t row_limit) {
+                       Support* support, int64_t row_limit, double dense_share) {
   current->attention_forward({in, at<void>(out), at<double>(state),
                               support ? support->counts() : nullptr,
-                              support ? support->blocks() : nullptr, row_limit, false});
+                              support ? support->blocks() : nullptr, row_limit, dense_share,
+                              false});
 }
 
 void attention_scores(const adasparse::AttentionInput& in) {
-  current->attention_forward({in, nullptr, nullptr, nullptr, nullptr, 0, true});
+  current->attention_forward({in, nullptr, nullptr, nullptr, nullptr, 0, 0, true});
 }
 
 void attention_backward(const adasparse::AttentionInput& in, Address grad,
@@ -247,9 +248,8 @@ NB_MODULE(_native, m) {
       .def(nb::init<const adasparse::AttentionInput&>())
       .def("arrange", &Support::arrange, unlocked)
       .def("move", &Support::move, unlocked);
-  m.attr("dense_share") = adasparse::kDenseShare;
   m.def("attention_forward", &attention_forward, nb::arg(), nb::arg(), nb::arg(),
-        nb::arg().none(), nb::arg(), unlocked);
+        nb::arg().none(), nb::arg(), nb::arg(), unlocked);
   m.def("attention_scores", &attention_scores, unlocked);
   m.def("attention_backward", &attention_backward, unlocked);
 }

@@ -104,9 +104,6 @@ struct AttentionInput {
 // The forward works on this many rows of one head at a time and keeps their support together.
 constexpr int64_t kBlockRows = 48;
 
-// A head with a larger share of its weights in the support is cheaper to recompute than to walk.
-constexpr double kDenseShare = 0.4;
-
 // Support of a block of rows: the entries of one row after those of another. Memory of malloc,
 // owned by whoever made the array of blocks.
 struct SupportBlock {
@@ -123,6 +120,7 @@ struct AttentionForward {
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
   int64_t row_limit;     // a block of rows keeps no more than this times its rows
+  double dense_share;    // rows with a larger share of weights in the support are multiplied whole
   bool is_scores_only;   // stop after the scores, to measure them
 };
 

@@ -3,81 +3,9 @@
 // Compiled once as it is, for the kernels of every instruction set behind their table of
 // functions; and once per instruction set with its flags and a name in ADASPARSE_ISA, for the
 // vector primitives underneath. Those objects use nothing of std:: that another one could share.
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <limits>
 
-namespace kernel_tests {
-
-bool count(bool is_good);  // returns what it is given
-void print_failure(int line, const char* format, ...) __attribute__((format(printf, 2, 3)));
-
-// The message, in the manner of printf, is put together only when it is needed.
-#define CHECK(condition, ...) \
-  (kernel_tests::count(condition) ? void() : kernel_tests::print_failure(__LINE__, __VA_ARGS__))
-
-namespace {
-
-// A 16-bit format, in the plainest terms.
-struct Half {
-  int exponent_bits, mantissa_bits;
-  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  unsigned infinity() const { return ((1u << exponent_bits) - 1) << mantissa_bits; }
-
-  double decode(uint16_t bits) const {
-    const double sign = bits & 0x8000u ? -1 : 1;
-    const unsigned magnitude = bits & 0x7FFFu;
-    if (magnitude > infinity()) return std::numeric_limits<double>::quiet_NaN();
-    if (magnitude == infinity()) return sign * std::numeric_limits<double>::infinity();
-    const int exponent = static_cast<int>(magnitude >> mantissa_bits);
-    const int fraction = static_cast<int>(magnitude & ((1u << mantissa_bits) - 1));
-    if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias() - mantissa_bits);
-    return sign * std::ldexp(fraction + (1 << mantissa_bits), exponent - bias() - mantissa_bits);
-  }
-  // To the nearest, ties to even.
-  uint16_t encode(double x) const {
-    const unsigned sign = std::signbit(x) ? 0x8000u : 0u;
-    const double magnitude = std::fabs(x);
-    if (std::isnan(x)) return static_cast<uint16_t>(infinity() + 1);
-    if (std::isinf(x)) return static_cast<uint16_t>(sign | infinity());
-    const int lowest = 1 - bias();
-    int exponent = lowest;
-    if (magnitude >= std::ldexp(1., lowest)) exponent = std::ilogb(magnitude);
-    // The leading one of the fraction counts as one in the exponent, and so does a carry.
-    const double fraction = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
-    const double bits = fraction + std::ldexp(exponent - lowest, mantissa_bits);
-    const unsigned whole = bits < infinity() ? static_cast<unsigned>(bits) : infinity();
-    return static_cast<uint16_t>(sign | whole);
-  }
-};
-constexpr Half kBFloat16Format{8, 7}, kFloat16Format{5, 10};
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t bits() {  // splitmix64
-    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  int64_t below(int64_t n) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(n)); }
-  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-  double normal() {
-    return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(6.283185307179586 * uniform());
-  }
-
- private:
-  uint64_t state_;
-};
-
-}  // namespace
-}  // namespace kernel_tests
+#include "tests.h"
 
 #if defined(ADASPARSE_ISA)
 // ================================================================ primitives of one set
@@ -395,16 +323,14 @@ void test_primitives() {
 #else
 // ================================================================ kernels of every set
 
-#include <algorithm>
 #include <cstdarg>
 #include <iterator>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "dispatch.h"
+#include "reference.h"
 
 namespace adasparse {
 namespace test_baseline {
@@ -421,6 +347,9 @@ void test_primitives();
 }  // namespace adasparse
 
 namespace kernel_tests {
+
+void test_attention(const Sets& sets);
+
 namespace {
 int64_t passed = 0, failed = 0;
 }
@@ -430,9 +359,9 @@ bool count(bool is_good) {
   return is_good;
 }
 
-void print_failure(int line, const char* format, ...) {
+void print_failure(const char* file, int line, const char* format, ...) {
   if (failed > 100) return;
-  std::printf("FAILED kernel_tests.cpp:%d: ", line);
+  std::printf("FAILED %s:%d: ", file, line);
   va_list arguments;
   va_start(arguments, format);
   std::vprintf(format, arguments);
@@ -444,8 +373,6 @@ void print_failure(int line, const char* format, ...) {
 namespace {
 
 using adasparse::Kernels;
-using adasparse::Type;
-using Doubles = std::vector<double>;
 
 constexpr Type kTypes[] = {Type::kFloat32, Type::kFloat64, Type::kBFloat16, Type::kFloat16};
 constexpr double kAlphas[] = {1, 1 + 1e-6, 1.05, 1.5, 1.9, 2, 3, 0.5};
@@ -453,195 +380,14 @@ constexpr double kAlphas[] = {1, 1 + 1e-6, 1.05, 1.5, 1.9, 2, 3, 0.5};
 // Gradients through weights below the normal numbers are right to this and no further.
 constexpr double kTiny = 1e-35;
 
-// What a type can hold, and what the kernels promise for it: they compute halves in float.
-struct Precision {
-  const char* name;
-  size_t bytes;
-  double rounding;  // relative error of storing a number
-  double smallest, largest;
-  double forward;   // absolute error of a probability, beyond rounding
-  double gradient;  // relative error of the terms of a gradient, beyond rounding
-};
-const Precision& precision(Type type) {
-  static const Precision table[] = {
-      {"float32", 4, 0x1p-24, 0x1p-149, 3.4028234663852886e38, 1e-6, 1e-5},
-      {"float64", 8, 0x1p-53, 0x1p-1074, std::numeric_limits<double>::max(), 2e-13, 3e-13},
-      {"bfloat16", 2, 0x1p-8, 0x1p-133, 3.3895313892515355e38, 1e-6, 1e-5},
-      {"float16", 2, 0x1p-11, 0x1p-24, 65504, 1e-6, 1e-5},
-  };
-  return table[static_cast<int>(type)];
-}
-
-#if defined(__has_feature)  // Clang's way of telling
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kGuard = 0;  // AddressSanitizer sees the first byte beyond
-#else
-constexpr size_t kGuard = 64;
-#endif
-constexpr unsigned char kUnwritten = 0x4B;  // a large number in every type
-
-// Numbers of a type in memory of exactly their size or, without AddressSanitizer, between bytes
-// that must not change. They begin `lead` elements past an aligned address.
-class Array {
- public:
-  Array(Type type, int64_t size, int64_t lead = 0)
-      : type_(type),
-        begin_(kGuard + static_cast<size_t>(lead) * bytes()),
-        end_(begin_ + static_cast<size_t>(size) * bytes()),
-        memory_(new unsigned char[end_ + kGuard]) {
-    std::memset(memory_.get(), kUnwritten, end_ + kGuard);
-  }
-  void* data() const { return memory_.get() + begin_; }
-  double operator[](int64_t i) const {
-    const unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
-    switch (type_) {
-      case Type::kFloat32: return read<float>(at);
-      case Type::kFloat64: return read<double>(at);
-      case Type::kBFloat16: return kBFloat16Format.decode(read<uint16_t>(at));
-      default: return kFloat16Format.decode(read<uint16_t>(at));
-    }
-  }
-  void set(int64_t i, double x) {
-    unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
-    switch (type_) {
-      case Type::kFloat32: return write(at, static_cast<float>(x));
-      case Type::kFloat64: return write(at, x);
-      case Type::kBFloat16: return write(at, kBFloat16Format.encode(x));
-      case Type::kFloat16: return write(at, kFloat16Format.encode(x));
-    }
-  }
-  bool is_intact() const {
-    for (size_t i = 0; i < begin_; ++i)
-      if (memory_[i] != kUnwritten) return false;
-    for (size_t i = end_; i < end_ + kGuard; ++i)
-      if (memory_[i] != kUnwritten) return false;
-    return true;
-  }
-  bool operator==(const Array& other) const {
-    return end_ - begin_ == other.end_ - other.begin_ &&
-           std::memcmp(data(), other.data(), end_ - begin_) == 0;
-  }
-  bool operator!=(const Array& other) const { return !(*this == other); }
-
- private:
-  size_t bytes() const { return precision(type_).bytes; }
-  template <class N>
-  static N read(const unsigned char* from) {
-    N x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-  }
-  template <class N>
-  static void write(unsigned char* to, N x) {
-    std::memcpy(to, &x, sizeof x);
-  }
-  Type type_;
-  size_t begin_, end_;
-  std::unique_ptr<unsigned char[]> memory_;
-};
-
 // ---------------------------------------------------------------- reference
 
-// entmax of one row.
-struct Solved {
-  double max = -kInfinity;  // -inf: every score is masked; NaN: the row holds NaN or +inf
-  double c = 0;
-  Doubles p;
-};
-
-double weight_at(double u, double eps) {
-  if (eps == 0) return std::exp(u);
-  return 1 + eps * u > 0 ? std::exp(std::log1p(eps * u) / eps) : 0;
-}
-
-Solved solve(const Doubles& scores, double alpha) {
-  const double eps = alpha - 1;
-  Solved out;
-  for (const double s : scores) {
-    if (std::isnan(s) || s == kInfinity) out.max = kNaN;
-    if (s > out.max) out.max = s;
-  }
-  out.p.assign(scores.size(), std::isnan(out.max) ? kNaN : 0);
-  if (!std::isfinite(out.max)) return out;
-
-  Doubles inside;
-  for (const double s : scores)
-    if (s > -kInfinity && (eps <= 0 || s - out.max > -1 / eps)) inside.push_back(s - out.max);
-  const auto mass = [&](double c) {
-    double total = 0;
-    for (const double z : inside) total += weight_at(z - c, eps);
-    return total;
-  };
-  const double log_n = std::log(static_cast<double>(scores.size()));
-  double low = 0, high = eps == 0 ? log_n : -std::expm1(-eps * log_n) / eps;
-  for (;;) {
-    const double middle = low + (high - low) / 2;
-    if (!(middle > low && middle < high)) break;
-    (mass(middle) > 1 ? low : high) = middle;
-  }
-  out.c = low;
-  const double total = mass(low);
-  for (size_t j = 0; j < scores.size(); ++j)
-    if (scores[j] > -kInfinity) out.p[j] = weight_at(scores[j] - out.max - low, eps) / total;
-  return out;
-}
-
-// (e^y - 1 - y) / y^2 and (1 + (y - 1) e^y) / y^2, by their series where those would cancel.
-double second_tail(double y) {
-  if (std::fabs(y) >= 1) return (std::expm1(y) - y) / (y * y);
-  double term = 0.5, sum = 0.5;
-  for (int k = 3; k < 25; ++k) sum += term *= y / k;
-  return sum;
-}
+// (1 + (y - 1) e^y) / y^2, by its series where that would cancel.
 double first_tail(double y) {
   if (std::fabs(y) >= 1) return (1 + (y - 1) * std::exp(y)) / (y * y);
   double term = 0.5, sum = 0.5;  // y^k / (k + 2)!, times k + 1
   for (int k = 1; k < 23; ++k) sum += (k + 1) * (term *= y / (k + 2));
   return sum;
-}
-
-// A number and the size of the terms it was summed from, which bounds its error.
-struct Sum {
-  double value = 0, size = 0;
-  void add(double x) { add(x, std::fabs(x)); }
-  void add(double x, double error) {
-    value += x;
-    size += error;
-  }
-};
-
-struct Gradient {
-  std::vector<Sum> scores;
-  Sum alpha;
-};
-
-Gradient entmax_gradient(const Doubles& p, const Doubles& g, double alpha) {
-  const double eps = alpha - 1;
-  Gradient out{std::vector<Sum>(p.size()), {}};
-  Doubles sigma(p.size(), 0.);
-  double slope = 0;
-  Sum weighted;
-  for (size_t j = 0; j < p.size(); ++j)
-    if (p[j] > 0) {
-      sigma[j] = std::pow(p[j], 2 - alpha);
-      slope += sigma[j];
-      weighted.add(sigma[j] * g[j]);
-    }
-  for (size_t j = 0; j < p.size(); ++j) {
-    if (std::isnan(p[j])) out.scores[j].value = out.alpha.value = kNaN;
-    if (!(p[j] > 0)) continue;
-    const double centered = g[j] - weighted.value / slope;
-    const double size = std::fabs(g[j]) + weighted.size / slope;
-    const double log_p = std::log(p[j]);
-    out.scores[j].add(sigma[j] * centered, sigma[j] * size);
-    const double by_alpha = -p[j] * log_p * log_p * second_tail(-eps * log_p);
-    out.alpha.add(by_alpha * centered, std::fabs(by_alpha) * size);
-  }
-  return out;
 }
 
 // max_p <p, s> - Omega(p) less the maximum, and its derivative by alpha at the p that attains it.
@@ -971,8 +717,6 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
 
 // ---------------------------------------------------------------- the tests
 
-using Sets = std::vector<const Kernels*>;
-
 void test_against_reference(const Sets& sets) {
   constexpr int64_t sizes[] = {1,  2,  7,   8,   9,   15,  16,  17,  31,   33,
                                63, 64, 65, 100, 127, 128, 129, 257, 1000, 4099};
@@ -1148,6 +892,7 @@ int main() {
   test_rows_are_independent(sets);
   test_threads_change_nothing(sets);
   test_against_reference(sets);
+  test_attention(sets);
   std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed),
               static_cast<long long>(failed));
   return failed == 0 ? 0 : 1;

@@ -1,0 +1,413 @@
+// A problem of attention, and its solution by the formulas in double with all weights at hand.
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "reference.h"
+
+namespace kernel_tests {
+namespace {
+
+using adasparse::AttentionInput;
+using adasparse::MaskKind;
+
+enum class Layout : int { kPlain, kHeadsInside, kGaps, kSharedBatch };
+constexpr Layout kLayouts[] = {Layout::kPlain, Layout::kHeadsInside, Layout::kGaps,
+                               Layout::kSharedBatch};
+
+// Rows (batch, heads, n, d) in memory that ends where the last row does, NaN in between.
+class Rows {
+ public:
+  Rows(Type type, int64_t batch, int64_t heads, int64_t n, int64_t d, Layout layout)
+      : sizes_{batch, heads, n, d},
+        strides_(strides_of(layout, heads, n, d)),
+        data_(type, reach(), layout == Layout::kGaps) {
+    for (int64_t at = 0; at < reach(); ++at) data_.set(at, kNaN);
+  }
+  template <class Next>
+  void fill(const Next& next) {
+    for (int64_t b = 0; b < sizes_[0]; ++b)
+      for (int64_t h = 0; h < sizes_[1]; ++h)
+        for (int64_t i = 0; i < sizes_[2]; ++i) set_row(b, h, i, next);
+  }
+  template <class Next>
+  void set_row(int64_t b, int64_t h, int64_t i, const Next& next) {
+    for (int64_t t = 0; t < sizes_[3]; ++t) data_.set(at(b, h, i) + t, next());
+  }
+  // All of them in order, as they came out in the type.
+  Doubles read() const {
+    Doubles all;
+    for (int64_t b = 0; b < sizes_[0]; ++b)
+      for (int64_t h = 0; h < sizes_[1]; ++h)
+        for (int64_t i = 0; i < sizes_[2]; ++i)
+          for (int64_t t = 0; t < sizes_[3]; ++t) all.push_back(data_[at(b, h, i) + t]);
+    return all;
+  }
+  adasparse::RowsOf view() const {
+    return {data_.data(), {strides_[0], strides_[1], strides_[2]}};
+  }
+
+ private:
+  using Strides = std::array<int64_t, 3>;
+  static Strides strides_of(Layout layout, int64_t heads, int64_t n, int64_t d) {
+    const int64_t row = d + 3;
+    switch (layout) {
+      case Layout::kHeadsInside: return {n * heads * d, d, heads * d};
+      case Layout::kGaps: return {heads * n * row, n * row, row};
+      case Layout::kSharedBatch: return {0, n * d, d};
+      default: return {heads * n * d, n * d, d};
+    }
+  }
+  int64_t at(int64_t b, int64_t h, int64_t i) const {
+    return b * strides_[0] + h * strides_[1] + i * strides_[2];
+  }
+  int64_t reach() const {
+    for (const int64_t size : sizes_)
+      if (size == 0) return 0;
+    return at(sizes_[0] - 1, sizes_[1] - 1, sizes_[2] - 1) + sizes_[3];
+  }
+  int64_t sizes_[4];
+  Strides strides_;
+  Array data_;
+};
+
+// What a test asks for.
+struct AttentionCase {
+  Type type = Type::kFloat32;
+  int64_t batch = 2, heads = 4, groups = 2, q = 25, k = 65, d = 8, e = 8;
+  Doubles alphas{1.5};                // what alpha is drawn from
+  unsigned alpha_dims = 0b010;        // which of batch, head, row (the lowest bit) it has
+  double spread = 1;                  // of the dot products
+  Layout layout = Layout::kPlain;
+  MaskKind mask_kind = MaskKind::kNone;
+  unsigned mask_dims = 0b1111;        // which of batch, head, row, column it has
+  bool is_mask_transposed = false;    // columns before rows in memory
+  std::vector<int64_t> key_lengths{};  // per batch, or none
+  bool has_slopes = false, is_causal = false, has_nan = false;
+  double dropout_p = 0;
+  int64_t row_limit = 64;
+  double dense_share = 0.4;
+  uint64_t seed = 0;
+
+  bool is_double() const { return type == Type::kFloat64; }
+  bool has_bias() const { return mask_kind == MaskKind::kAdded; }
+  std::string text() const {
+    char out[400];
+    const auto number = [](int64_t n) { return static_cast<long long>(n); };
+    std::snprintf(out, sizeof out,
+                  "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
+                  "spread %g, layout %d, mask %d in %x%s%s%s%s%s, dropout %g, limit %lld, "
+                  "dense %g, seed %llu",
+                  precision(type).name, number(batch), number(heads), number(groups), number(q),
+                  number(k), number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "",
+                  alpha_dims, spread, static_cast<int>(layout), static_cast<int>(mask_kind),
+                  mask_dims, is_mask_transposed ? "'" : "", is_causal ? ", causal" : "",
+                  has_slopes ? ", slopes" : "", key_lengths.empty() ? "" : ", lengths",
+                  has_nan ? ", NaN" : "", dropout_p, number(row_limit), dense_share,
+                  static_cast<unsigned long long>(seed));
+    return out;
+  }
+};
+
+// An expected tensor and the largest magnitude of its numbers or of the terms they are sums of.
+struct Expected {
+  Doubles value;
+  double size = 0;
+  void use(double magnitude) {
+    if (magnitude > size) size = magnitude;
+  }
+  void use_values() {
+    for (const double x : value) use(std::fabs(x));
+  }
+};
+double largest(const Doubles& numbers) {
+  double top = 0;
+  for (const double x : numbers)
+    if (std::fabs(x) > top) top = std::fabs(x);
+  return top;
+}
+
+class AttentionProblem : public AttentionCase {
+ public:
+  explicit AttentionProblem(const AttentionCase& from)
+      : AttentionCase(from),
+        query_(type, batch, heads, q, d, layout),
+        key_(type, batch, groups, k, d, layout),
+        value_(type, batch, groups, k, e, layout),
+        grad_(type, batch, heads, q, e, layout),
+        random_(seed) {
+    make_rows();
+    make_mask();
+    for (int64_t h = 0; h < heads && has_slopes; ++h)
+      slopes_.push_back(h == 1 ? 0 : 0.3 * random_.uniform());
+    make_alphas();
+    solve_rows();
+    differentiate();
+  }
+
+  AttentionInput input(int threads) const {
+    AttentionInput in{};
+    in.is_double = is_double();
+    in.batch = batch, in.heads = heads, in.groups = groups;
+    in.q = q, in.k = k, in.d = d, in.e = e;
+    in.query = query_.view(), in.key = key_.view(), in.value = value_.view();
+    in.alpha = alpha_.data();
+    std::copy(alpha_strides_ + 1, alpha_strides_ + 4, in.alpha_strides);
+    in.mask_kind = mask_kind;
+    in.mask = has_bias() ? bias_->data() : allowed_.data();
+    std::copy(mask_strides_, mask_strides_ + 4, in.mask_strides);
+    in.key_lengths = key_lengths.empty() ? nullptr : key_lengths.data();
+    in.slopes = has_slopes ? slopes_.data() : nullptr;
+    in.scale = scale();
+    in.is_causal = is_causal;
+    in.dropout_p = dropout_p;
+    in.seed = dropout_seed();
+    in.threads = threads;
+    return in;
+  }
+  adasparse::RowsOf grad() const { return grad_.view(); }
+  const int64_t* grad_mask_strides() const { return grad_mask_strides_; }
+
+  int64_t rows() const { return batch * heads * q; }
+  int64_t visible(int64_t row) const {
+    int64_t n = k;
+    if (!key_lengths.empty())
+      n = std::min(k, std::max<int64_t>(0, key_lengths[row / q / heads]));
+    return is_causal ? std::min(n, row % q + 1) : n;
+  }
+  double alpha_of(int64_t row) const {
+    return alpha_[place(alpha_strides_, 0, row / q / heads, row / q % heads, row % q)];
+  }
+  const Doubles& scores(int64_t row) const { return scores_[row]; }
+  const Doubles& weights(int64_t row) const { return solved_[row].p; }
+
+  Expected out, by_query, by_key, by_value, by_alpha, by_slope, by_mask;
+  int64_t kinks = 0;  // rows left without gradient
+
+ private:
+  static int64_t place(const int64_t* strides, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return a * strides[0] + b * strides[1] + c * strides[2] + d * strides[3];
+  }
+  // Strides of a contiguous tensor that has the dimensions `dims`, in this order of memory, and 0
+  // for those it is broadcast along. Returns its size.
+  static int64_t set_strides(const int64_t (&sizes)[4], unsigned dims, const int (&order)[4],
+                             int64_t* strides) {
+    int64_t size = 1;
+    for (int at = 3; at >= 0; --at) {
+      const bool has = dims >> (3 - order[at]) & 1;
+      strides[order[at]] = has ? size : 0;
+      if (has) size *= sizes[order[at]];
+    }
+    return size;
+  }
+  int64_t key_row(int64_t row, int64_t j) const {
+    return (row / q / heads * groups + row / q % heads / (heads / groups)) * k + j;
+  }
+  uint64_t dropout_seed() const { return ~seed << 32 | seed; }
+  double scale() const { return d ? spread / std::sqrt(static_cast<double>(d)) : 1; }
+  // How much farther from the query key j is than the nearest that it sees. Less the same number
+  // for all keys of a row, weights and gradients are the same; the state is of these scores.
+  double distance(int64_t row, int64_t j) const {
+    const int64_t here = row % q + k - q;
+    const int64_t nearest = std::max<int64_t>(0, std::min(here, visible(row) - 1));
+    return static_cast<double>(std::abs(here - j) - std::abs(here - nearest));
+  }
+  static double dot(const double* a, const double* b, int64_t n) {
+    double total = 0;
+    for (int64_t t = 0; t < n; ++t) total += a[t] * b[t];
+    return total;
+  }
+
+  // ---------------------------------------------------------------- inputs
+
+  void make_rows() {
+    const auto normal = [&] { return random_.normal(); };
+    const auto nan = [] { return kNaN; };
+    query_.fill(normal);
+    key_.fill(normal);
+    value_.fill(normal);
+    grad_.fill(normal);
+    if (has_nan) query_.set_row(0, heads - 1, q / 2, nan);
+    // What follows the end of a sequence may be anything.
+    if (!key_lengths.empty() && layout != Layout::kSharedBatch)
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t g = 0; g < groups; ++g)
+          for (int64_t j = std::max<int64_t>(0, key_lengths[b]); j < k; ++j) {
+            key_.set_row(b, g, j, nan);
+            value_.set_row(b, g, j, nan);
+          }
+    queries_ = query_.read();
+    keys_ = key_.read();
+    values_ = value_.read();
+  }
+
+  void make_mask() {
+    if (mask_kind == MaskKind::kNone) return;
+    const int64_t sizes[] = {batch, heads, q, k};
+    mask_size_ = set_strides(sizes, mask_dims, {0, 1, 2, 3}, grad_mask_strides_);
+    if (is_mask_transposed)
+      set_strides(sizes, mask_dims, {0, 1, 3, 2}, mask_strides_);
+    else
+      std::copy(grad_mask_strides_, grad_mask_strides_ + 4, mask_strides_);
+    bias_.reset(new Array(type, has_bias() ? mask_size_ : 0));
+    for (int64_t at = 0; at < mask_size_; ++at) {
+      const bool is_out = random_.below(4) == 0;
+      if (has_bias())
+        bias_->set(at, is_out ? -kInfinity : random_.normal());
+      else
+        allowed_.push_back(!is_out);
+    }
+    // Some rows see nothing, where the mask has rows and columns.
+    for (int64_t row = 0; (mask_dims & 3) == 3 && row < rows(); row += 7)
+      for (int64_t j = 0; j < k; ++j) {
+        const int64_t at = place(mask_strides_, row / q / heads, row / q % heads, row % q, j);
+        if (has_bias())
+          bias_->set(at, -kInfinity);
+        else
+          allowed_[at] = 0;
+      }
+    allowed_.shrink_to_fit();
+  }
+
+  void make_alphas() {
+    const int64_t sizes[] = {1, batch, heads, q};
+    const int64_t count = set_strides(sizes, alpha_dims & 7, {0, 1, 2, 3}, alpha_strides_);
+    // Runs of one alpha that end anywhere within a strip of rows.
+    for (int64_t left = count; left > 0;) {
+      const int64_t run = alpha_dims & 1 ? std::min(left, 1 + random_.below(30)) : 1;
+      const double alpha = alphas[random_.below(static_cast<int64_t>(alphas.size()))];
+      alpha_.insert(alpha_.end(), static_cast<size_t>(run), alpha);
+      left -= run;
+    }
+    alpha_.shrink_to_fit();
+  }
+
+  // ---------------------------------------------------------------- forward
+
+  double score(int64_t row, int64_t j) const {
+    double s = scale() * dot(queries_.data() + row * d, keys_.data() + key_row(row, j) * d, d);
+    if (has_slopes) s -= slopes_[row / q % heads] * distance(row, j);
+    const int64_t at = place(mask_strides_, row / q / heads, row / q % heads, row % q, j);
+    if (has_bias()) s += (*bias_)[at];
+    if (mask_kind == MaskKind::kBool && !allowed_[at]) s = -kInfinity;
+    return s;
+  }
+  // What dropout multiplies a weight by.
+  double factor(int64_t row, int64_t j) const {
+    if (dropout_p == 0) return 1;
+    if (dropout_p == 1) return 0;
+    // As many steps of the generator from the seed as there are rows before this one.
+    Random generator(dropout_seed() + static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u);
+    const uint64_t key = generator.bits();
+    uint32_t y = static_cast<uint32_t>(j) * 0x9E3779B1u + static_cast<uint32_t>(key);
+    y = (y ^ (y >> 16)) * 0x85EBCA6Bu;
+    y ^= static_cast<uint32_t>(key >> 32);
+    y = (y ^ (y >> 13)) * 0xC2B2AE35u;
+    y ^= y >> 16;
+    return static_cast<double>(y) < std::floor(dropout_p * 0x1p32) ? 0 : 1 / (1 - dropout_p);
+  }
+
+  void solve_rows() {
+    out.value.assign(rows() * e, 0);
+    for (int64_t row = 0; row < rows(); ++row) {
+      Doubles s;
+      for (int64_t j = 0; j < visible(row); ++j) s.push_back(score(row, j));
+      scores_.push_back(s);
+      solved_.push_back(solve(s, alpha_of(row)));
+      for (int64_t j = 0; j < visible(row); ++j) {
+        const double p = weights(row)[j];
+        if (p == 0) continue;
+        const double used = p * factor(row, j);
+        for (int64_t t = 0; t < e; ++t)
+          out.value[row * e + t] += used * values_[key_row(row, j) * e + t];
+      }
+      if (!is_at_kink(row)) continue;
+      ++kinks;
+      grad_.set_row(row / q / heads, row / q % heads, row % q, [] { return 0.; });
+    }
+    out.use_values();
+    grads_ = grad_.read();
+  }
+
+  // Whether rounding of the scores can change the gradient much. With t = p^eps, it does so
+  // through sigma = t^(1 / eps - 1), which is steep at the edge of the support for alpha > 1.5.
+  bool is_at_kink(int64_t row) const {
+    const double eps = alpha_of(row) - 1, power = 1 / eps - 1;
+    const Solved& solved = solved_[row];
+    if (eps <= 0.5 || !std::isfinite(solved.max)) return false;
+    const double off = is_double() ? 1e-13 : 1e-6, much = is_double() ? 1e-11 : 1e-5;
+    const auto sigma = [&](double t) { return t > 0 ? std::pow(t, power) : 0; };
+    double top = 0, jump = 0;
+    for (const double s : scores_[row]) {
+      const double t = 1 + eps * (s - solved.max - solved.c);
+      if (t < -off) continue;
+      top = std::max(top, sigma(t));
+      jump = std::max(jump, std::fabs(sigma(t + off) - sigma(t - off)));
+    }
+    return jump > much * top;
+  }
+
+  // ---------------------------------------------------------------- backward
+
+  void differentiate() {
+    by_query.value.assign(rows() * d, 0);
+    by_key.value.assign(batch * groups * k * d, 0);
+    by_value.value.assign(batch * groups * k * e, 0);
+    by_alpha.value.assign(rows(), 0);
+    by_slope.value.assign(rows(), 0);
+    by_mask.value.assign(mask_size_, 0);
+    for (int64_t row = 0; row < rows(); ++row) differentiate_row(row);
+    by_query.use(by_mask.size * scale() * largest(keys_));
+    by_key.use(by_mask.size * scale() * largest(queries_));
+    for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_mask})
+      x->use_values();
+  }
+  void differentiate_row(int64_t row) {
+    const int64_t n = visible(row);
+    const Doubles& p = weights(row);
+    Doubles by_weight(n, 0.);
+    for (int64_t j = 0; j < n; ++j) {
+      if (p[j] == 0) continue;
+      const int64_t at = key_row(row, j);
+      const double kept = factor(row, j);
+      by_weight[j] = kept * dot(grads_.data() + row * e, values_.data() + at * e, e);
+      for (int64_t t = 0; t < e; ++t)
+        by_value.value[at * e + t] += p[j] * kept * grads_[row * e + t];
+    }
+    const Gradient gradient = entmax_gradient(p, by_weight, alpha_of(row));
+    by_alpha.value[row] = gradient.alpha.value;
+    by_alpha.use(gradient.alpha.size);
+    for (int64_t j = 0; j < n; ++j) {
+      if (p[j] == 0) continue;
+      const Sum& by_score = gradient.scores[j];
+      const int64_t at = key_row(row, j);
+      for (int64_t t = 0; t < d; ++t) {
+        by_query.value[row * d + t] += by_score.value * scale() * keys_[at * d + t];
+        by_key.value[at * d + t] += by_score.value * scale() * queries_[row * d + t];
+      }
+      by_slope.value[row] -= by_score.value * distance(row, j);
+      by_slope.use(by_score.size * distance(row, j));
+      by_mask.use(by_score.size);  // without a mask, too: it bounds what follows from the scores
+      if (has_bias())
+        by_mask.value[place(grad_mask_strides_, row / q / heads, row / q % heads, row % q, j)] +=
+            by_score.value;
+    }
+  }
+
+  Rows query_, key_, value_, grad_;
+  Doubles queries_, keys_, values_, grads_;
+  Random random_;
+  std::unique_ptr<Array> bias_;
+  std::vector<uint8_t> allowed_;
+  int64_t mask_size_ = 0;
+  int64_t mask_strides_[4] = {}, grad_mask_strides_[4] = {}, alpha_strides_[4] = {};
+  Doubles slopes_, alpha_;
+  std::vector<Doubles> scores_;
+  std::vector<Solved> solved_;
+};
+
+}  // namespace
+}  // namespace kernel_tests
