@@ -13,6 +13,7 @@ namespace adasparse {
 namespace ADASPARSE_ISA {
 
 constexpr int64_t kKeyBlock = 256;  // keys scored at a time while filtering
+constexpr int64_t kFewQueries = 3;  // up to here keys are not worth packing
 constexpr double kBroadSample = 0.375;  // a larger share of candidates in the first block is broad
 
 // One thread's memory.
@@ -252,7 +253,7 @@ struct ForwardBlock {
 template <class T>
 Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
                 const WholeRows<T>& value) {
-  const View<const T> query = view_of<T>(in.query);
+  const View<const T> query = view_of<T>(in.query), key = view_of<T>(in.key);
   const int64_t b = number / in.heads, h = number % in.heads, g = h / (in.heads / in.groups);
   const int64_t at = b * in.mask_strides[0] + h * in.mask_strides[1];
   return {b,
@@ -260,7 +261,9 @@ Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
           number,
           query.at(b, h),
           query.row,
-          panels + (b * in.groups + g) * panel_size<T>(in.k, in.d),
+          key.at(b, g),
+          key.row,
+          panels ? panels + (b * in.groups + g) * panel_size<T>(in.k, in.d) : nullptr,
           value.at(b, g),
           value.row(),
           static_cast<const char*>(in.mask) + at * static_cast<int64_t>(mask_size<T>(in)),
@@ -272,14 +275,17 @@ template <class T>
 void attention_forward_in(const AttentionForward& a) {
   const AttentionInput& in = a.in;
   const int64_t heads = in.batch * in.heads;
-  Scratch<T> panels(in.batch * in.groups * panel_size<T>(in.k, in.d) + 1);
-  pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
+  const bool is_packed = in.q * (in.heads / in.groups) > kFewQueries;
+  Scratch<T> panels(is_packed ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
+  if (is_packed)
+    pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
   parallel_with(
       heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
       [&](AttentionWork<T>& work, int64_t task) {
-        const Head<T> head = head_at(in, task / blocks, panels.get(), value);
+        const Head<T> head =
+            head_at(in, task / blocks, is_packed ? panels.get() : nullptr, value);
         const int64_t first = task % blocks * kBlockRows;
         const int64_t last = smaller(in.q, first + kBlockRows);
         ForwardBlock<T> block{a,

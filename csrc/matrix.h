@@ -114,6 +114,39 @@ void multiply_panels(const T* a, int64_t a_row, const T* panels, int64_t d, T fa
       });
 }
 
+// c (n) = factor times the dot products of a (d) with rows (n, d): where packing would not pay.
+template <class T>
+void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T factor, T* c,
+                   int64_t n) {
+  constexpr int width = Lanes<T>::count;
+  const int64_t whole = d / width * width;
+  const auto rest = [&](int64_t j) {
+    T sum = 0;
+    for (int64_t t = whole; t < d; ++t) sum += a[t] * rows[j * stride + t];
+    return sum;
+  };
+  int64_t j = 0;
+  for (; j + width <= n; j += width) {
+    Vec<T> sum[width] = {};
+    for (int64_t t = 0; t < whole; t += width) {
+      const Vec<T> left = load(a + t);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) sum[i] += left * load(rows + (j + i) * stride + t);
+    }
+    transpose<T>(sum);
+    Vec<T> total{};
+    for (int i = 0; i < width; ++i) total += sum[i];
+    if (whole < d)
+      for (int i = 0; i < width; ++i) total[i] += rest(j + i);
+    store(c + j, total * broadcast(factor));
+  }
+  for (; j < n; ++j) {
+    Vec<T> sum{};
+    for (int64_t t = 0; t < whole; t += width) sum += load(a + t) * load(rows + j * stride + t);
+    c[j] = (sum_lanes<T>(sum) + rest(j)) * factor;
+  }
+}
+
 // Rows (n, d) as panels (n / kPanel, d, kPanel), filled up with zeros.
 template <class T>
 void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels) {

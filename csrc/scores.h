@@ -15,7 +15,9 @@ struct Head {
   int64_t b, h, number;  // number = b * heads + h
   const T* query;
   int64_t query_row;
-  const T* panels;  // packed keys
+  const T* key;
+  int64_t key_row;
+  const T* panels;  // packed keys, or null where there are too few queries to pack them for
   const T* value;
   int64_t value_row;
   const void* mask;
@@ -141,11 +143,15 @@ template <class T>
 void score_strip(const AttentionInput& in, const Head<T>& head, int64_t row, int64_t rows,
                  int64_t first, int64_t n, T* scores, int64_t stride) {
   const int64_t last = visible_keys(in, head.length, row + rows - 1);
-  const int64_t panels =
-      (smaller(round_up(last, kPanel<T>), first + n) - first) / kPanel<T>;
-  multiply_panels(head.query + row * head.query_row, head.query_row,
-                  head.panels + first * in.d, in.d, static_cast<T>(in.scale), scores, stride, rows,
-                  panels);
+  const T* query = head.query + row * head.query_row;
+  const T scale = static_cast<T>(in.scale);
+  if (head.panels)
+    multiply_panels(query, head.query_row, head.panels + first * in.d, in.d, scale, scores, stride,
+                    rows, (smaller(round_up(last, kPanel<T>), first + n) - first) / kPanel<T>);
+  else
+    for (int64_t r = 0; r < rows; ++r)
+      multiply_rows(query + r * head.query_row, head.key + first * head.key_row, head.key_row, in.d,
+                    scale, scores + r * stride, smaller(last - first, n));
   for (int64_t r = 0; r < rows; ++r)
     finish_scores(in, head, row + r, first, visible_keys(in, head.length, row + r), n,
                   scores + r * stride);
