@@ -11,6 +11,7 @@ from adasparse.cli.main import app
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(demo, "TIMED_SHAPE", (8, 16))
+    monkeypatch.setattr(demo, "ATTENTION_SHAPE", (1, 2, 40, 8))
 
 
 def run(*arguments):
@@ -36,7 +37,9 @@ def test_gradient_by_alpha_is_the_slope_of_the_loss():
 def test_json_shows_fewer_weights_as_alpha_grows():
     result = run("--json")
     assert result.exit_code == 0
-    maps = json.loads(result.stdout)["maps"]
+    output = json.loads(result.stdout)
+    assert 0 < output["attention"]["zeros"] < 1
+    maps = output["maps"]
     support = {name: sum(w > 0 for w in row["weights"]) for name, row in maps.items()}
     assert support["softmax"] == len(demo.SCORES)
     assert support["sparsemax"] < support["1.5-entmax"] < support["learned α"] < support["softmax"]

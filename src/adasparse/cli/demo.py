@@ -1,4 +1,4 @@
-"""``adasparse demo``: one row of scores under several maps, in a few seconds."""
+"""``adasparse demo``: one row of scores under several maps, and attention, in a few seconds."""
 
 import json
 from typing import Annotated, Any
@@ -13,12 +13,14 @@ SCORES = (-0.4, 0.9, 2.6, 1.9, -0.7, 0.2, 0.6, 2.2)
 #: What the learned alpha aims at: five of the tokens, the others exactly zero.
 TARGET = (0.0, 0.02, 0.49, 0.19, 0.0, 0.0, 0.01, 0.29)
 TIMED_SHAPE = (4096, 1024)
+#: Sequences, heads, tokens and head size of the attention that is timed.
+ATTENTION_SHAPE = (1, 8, 2048, 64)
 
 
 def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show softmax, entmax, sparsemax and a learned alpha on one row of scores."""
+    """Show softmax, entmax, sparsemax and a learned alpha on one row of scores, and attention."""
     training = train_alpha()
     result = {
         "tokens": TOKENS,
@@ -32,6 +34,7 @@ def demo(
         },
         "training": training,
         "timing": time_entmax(),
+        "attention": time_attention(),
     }
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
@@ -102,6 +105,35 @@ def time_entmax() -> dict[str, Any]:
     }
 
 
+def time_attention() -> dict[str, Any]:
+    """Milliseconds of attention with gradients, dense and sparse, and the share of zero weights."""
+    import torch
+
+    import adasparse
+    from adasparse.cli.timing import best_times
+
+    generator = torch.Generator().manual_seed(0)
+    query, key, value, grad = (
+        torch.randn(ATTENTION_SHAPE, generator=generator).requires_grad_() for _ in range(4)
+    )
+    known = torch.nn.functional.scaled_dot_product_attention
+    functions = {
+        name: lambda attend=attend: torch.autograd.grad(
+            attend(query, key, value), (query, key, value), grad
+        )
+        for name, attend in (("softmax", known), ("1.5-entmax", adasparse.entmax_attention))
+    }
+    times = best_times(functions, repeats=3)
+    weights = adasparse.entmax_attention_weights(query, key, layout="sparse")
+    possible = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
+    return {
+        "shape": ATTENTION_SHAPE,
+        "threads": torch.get_num_threads(),
+        "ms": {name: 1000 * seconds for name, seconds in times.items()},
+        "zeros": 1 - len(weights.value) / possible,
+    }
+
+
 def _show(result: dict[str, Any]) -> None:
     console = Console(highlight=False)
     maps = result["maps"]
@@ -126,11 +158,17 @@ def _show(result: dict[str, Any]) -> None:
             f"step {entry['step']:2}   α {entry['alpha']:.3f}   loss {entry['loss']:.5f}   "
             f"gradient {entry['grad']:+.5f}"
         )
-    timing = result["timing"]
-    size, ms = "×".join(map(str, timing["shape"])), timing["ms"]
-    console.print(f"\n[italic]Forward, {size} scores, {timing['threads']} threads[/]")
-    for name, time in ms.items():
-        console.print(f"{name:10} {time:6.2f} ms   {ms['softmax'] / time:.2f}× softmax's speed")
+    for title, timing in (
+        ("Forward, {} scores", result["timing"]),
+        ("Attention {}, forward and backward", result["attention"]),
+    ):
+        size, ms = "×".join(map(str, timing["shape"])), timing["ms"]
+        console.print(f"\n[italic]{title.format(size)}, {timing['threads']} threads[/]")
+        for name, time in ms.items():
+            console.print(f"{name:10} {time:6.2f} ms   {ms['softmax'] / time:.2f}× softmax's speed")
+    console.print(
+        f"{result['attention']['zeros']:.1%} of these attention weights are exactly zero."
+    )
 
 
 def _table(title: str, *last: str) -> Table:

@@ -160,6 +160,11 @@ def loss_backward(
 SUPPORT_BYTES = 2**29
 
 
+def _dense_share(num_keys: int) -> float:
+    """From what density on recomputing a head is cheaper than walking its support, as measured."""
+    return 1.0 if num_keys <= 64 else 0.5
+
+
 def _attention_input(problem: AttentionProblem) -> Any:
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     batch, heads, q, d = query.shape
@@ -217,16 +222,20 @@ def attention_forward(
     arguments = _attention_input(problem)
     batch, heads, q, _ = problem.query.shape
     out = problem.query.new_empty(batch, heads, q, problem.value.shape[-1])
+    k = problem.key.shape[2]
+    dense_share = _dense_share(k)
     if not keep:
-        _native.attention_forward(arguments, out.data_ptr(), 0, None, 0)
+        _native.attention_forward(arguments, out.data_ptr(), 0, None, 0, dense_share)
         return out, ()
     state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
     support = _native.Support(arguments)
     entry = 4 + out.element_size()
     fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
-    limit = min(fair_share, max(64, int(_native.dense_share * problem.key.shape[2])))
-    _native.attention_forward(arguments, out.data_ptr(), state.data_ptr(), support, limit)
-    return out, (state, *_arrange(support, problem, _native.dense_share))
+    limit = min(fair_share, max(64, int(dense_share * k)))
+    _native.attention_forward(
+        arguments, out.data_ptr(), state.data_ptr(), support, limit, dense_share
+    )
+    return out, (state, *_arrange(support, problem, dense_share))
 
 
 def attention_backward(
@@ -250,7 +259,8 @@ def attention_backward(
     rows = query.shape[:3]
     by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
     by_slope = torch.empty(rows, dtype=torch.float64) if with_slopes else None
-    by_mask, mask_strides = None, (0, 0, 0, 0)
+    by_mask: Tensor | None = None
+    mask_strides: tuple[int, ...] = (0, 0, 0, 0)
     if with_mask:
         assert mask is not None
         by_mask = torch.zeros(mask.shape, dtype=query.dtype)
@@ -289,8 +299,8 @@ def attention_support(problem: AttentionProblem) -> tuple[Tensor, Tensor, Tensor
     assert _native is not None
     arguments = _attention_input(problem)
     support = _native.Support(arguments)
-    _native.attention_forward(arguments, 0, 0, support, 2**62 // max(1, problem.query.shape[2]))
-    offsets, _, index, weight = _arrange(support, problem, 2.0)
+    _native.attention_forward(arguments, 0, 0, support, 2**62 // max(1, problem.query.shape[2]), 1)
+    offsets, _, index, weight = _arrange(support, problem, 1.0)
     return offsets, index.long(), weight
 
 

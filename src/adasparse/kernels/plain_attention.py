@@ -7,7 +7,12 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem
 
+#: Gives weights for scores and alpha; passed in, for it has gradients and lives a layer above.
+Entmax = Callable[[Tensor, Tensor], Tensor]
+
 _LOW = 0xFFFFFFFF
+#: Entries of the scores that are held at a time where the matrix must not be built.
+_BLOCK = 1 << 22
 
 
 def _compute_dtype(problem: AttentionProblem) -> torch.dtype:
@@ -108,7 +113,7 @@ def dropout_factors(problem: AttentionProblem) -> Tensor | None:
     return (y >= threshold).to(dtype) / (1 - problem.dropout_p)
 
 
-def attention(problem: AttentionProblem, entmax: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def attention(problem: AttentionProblem, entmax: Entmax) -> Tensor:
     """Attend with the weights that ``entmax(scores, alpha)`` gives.
 
     Returns:
@@ -123,3 +128,22 @@ def attention(problem: AttentionProblem, entmax: Callable[[Tensor, Tensor], Tens
     g, e = value.shape[1], value.shape[3]
     output = weights.reshape(b, g, h // max(g, 1) * q, k) @ value
     return output.reshape(b, h, q, e).to(problem.query.dtype)
+
+
+def attention_support(problem: AttentionProblem, entmax: Entmax) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights of all rows ``(b h q, k)`` as a CSR matrix: crow, col, value."""
+    (b, h, q, _), k = problem.query.shape, problem.key.shape[2]
+    step = max(1, _BLOCK // max(1, b * h * k))
+    rows, cols, values = [], [], []
+    for first in range(0, max(1, q), step):
+        block = slice(first, first + step)
+        weights = entmax(attention_scores(problem, block), _rows(problem.alpha, block))
+        batch, head, i, j = weights.nonzero(as_tuple=True)
+        rows.append((batch * h + head) * q + first + i)
+        cols.append(j)
+        values.append(weights[batch, head, i, j])
+    row = torch.cat(rows)
+    order = row.argsort(stable=True)
+    crow = row.new_zeros(b * h * q + 1)
+    crow[1:] = row.bincount(minlength=b * h * q).cumsum(0)
+    return crow, torch.cat(cols)[order], torch.cat(values)[order]

@@ -1,0 +1,150 @@
+"""Scaled dot product attention with exponents of its own."""
+
+from torch import Tensor, nn
+
+from adasparse.functional.attention import entmax_attention, entmax_attention_weights
+from adasparse.nn.alpha import LearnedAlpha, alpha_value, as_alpha
+from adasparse.nn.length_scale import LengthScale, check_length_scale
+
+
+class EntmaxAttention(nn.Module):
+    """Attends to few keys, each head to as few as it learns to.
+
+    Args:
+        num_heads: ``h``, of the query.
+        alpha: A number of at least 1 for all heads, or ``LearnedAlpha``, made if None.
+        dropout: Share of the weights to drop in training.
+        scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
+        length_scale: A factor of the query that grows with the number of keys.
+        alibi_slopes: ``(h,)``; how much of its score a key loses with each step of distance.
+        backend: Which kernels to use; see ``adasparse.entmax_attention``.
+
+    Shape:
+        Query ``(b, h, q, d)``, key ``(b, h, k, d)`` and value ``(b, h, k, e)`` to
+        ``(b, h, q, e)``.
+
+    Example:
+        >>> import torch
+        >>> attention = EntmaxAttention(8)
+        >>> x = torch.randn(2, 8, 100, 64)
+        >>> attention(x, x, x, is_causal=True).shape
+        torch.Size([2, 8, 100, 64])
+        >>> attention.weights(x, x).shape
+        torch.Size([2, 8, 100, 100])
+    """
+
+    alpha: float | LearnedAlpha
+    alibi_slopes: Tensor | None
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        alpha: float | LearnedAlpha | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+        length_scale: LengthScale | None = None,
+        alibi_slopes: Tensor | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout must be from 0 to 1; got {dropout}.")
+        self.num_heads = num_heads
+        self.alpha = as_alpha(alpha, num_heads)
+        self.dropout = dropout
+        self.scale = scale
+        self.length_scale = check_length_scale(length_scale, num_heads)
+        self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
+        self.backend = backend
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        key_lengths: Tensor | None = None,
+        enable_gqa: bool = False,
+        layer_input: Tensor | None = None,
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            query: ``(b, h, q, d)``.
+            key: ``(b, h, k, d)``.
+            value: ``(b, h, k, e)``.
+            attn_mask: Broadcasts to ``(b, h, q, k)``. Bool: True where a key takes part. Float:
+                added to the scores.
+            is_causal: Whether query i sees keys 0 to i only.
+            key_lengths: Integers ``(b,)``: how many keys come before the padding.
+            enable_gqa: Whether ``key`` and ``value`` may have fewer heads.
+            layer_input: ``(b, q, embed_dim)``, read by an adaptive ``length_scale`` only.
+
+        Returns:
+            ``(b, h, q, e)``; zeros for queries that see no key.
+        """
+        if self.length_scale is not None:
+            query = self.length_scale.scale_query(
+                query,
+                key.shape[-2],
+                attn_mask=attn_mask,
+                is_causal=is_causal,
+                key_lengths=key_lengths,
+                layer_input=layer_input,
+            )
+        return entmax_attention(
+            query,
+            key,
+            value,
+            alpha=alpha_value(self.alpha),
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+            scale=self.scale,
+            dropout_p=self.dropout if self.training else 0.0,
+            key_lengths=key_lengths,
+            alibi_slopes=self.alibi_slopes,
+            enable_gqa=enable_gqa,
+            backend=self.backend,
+        )
+
+    def weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        *,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        key_lengths: Tensor | None = None,
+        enable_gqa: bool = False,
+        layer_input: Tensor | None = None,
+    ) -> Tensor:
+        """Return the weights ``(b, h, q, k)`` that the same call gives to values, less dropout."""
+        if self.length_scale is not None:
+            query = self.length_scale.scale_query(
+                query,
+                key.shape[-2],
+                attn_mask=attn_mask,
+                is_causal=is_causal,
+                key_lengths=key_lengths,
+                layer_input=layer_input,
+            )
+        return entmax_attention_weights(
+            query,
+            key,
+            alpha=alpha_value(self.alpha),
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+            scale=self.scale,
+            key_lengths=key_lengths,
+            alibi_slopes=self.alibi_slopes,
+            enable_gqa=enable_gqa,
+            backend=self.backend,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        alpha = "" if isinstance(self.alpha, LearnedAlpha) else f", alpha={self.alpha}"
+        return f"{self.num_heads}{alpha}, dropout={self.dropout}"
