@@ -8,7 +8,7 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard csrc/*.h csr
 CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sanitize format clean
+.PHONY: help demo test check bench docs sanitize format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
 bench: $(INSTALLED)  ## Time operators and attention next to known ones, in some minutes
 	$(BIN)/adasparse bench ops
 	$(BIN)/adasparse bench attention
+
+docs: $(INSTALLED)  ## Build the documentation into build/site
+	$(BIN)/mkdocs build --quiet
 
 sanitize: sanitize-address,undefined sanitize-thread  ## Run the C++ tests under the sanitizers
 

@@ -252,9 +252,9 @@ Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& to
 
 // p at c + move for p at c: t = 1 + eps u becomes t - eps move, so that p is multiplied by
 // (1 - eps y)^(1/eps) = 1 - y + (1-eps)/2 y^2 - ... with y = move / t. The exponential and the
-// logarithm are spared wherever the terms left out, about p y^4 / 10, do not matter, neither to p nor
-// to sigma = p / t, which gradients go by. Scores outside the support stay outside, so move must not
-// be negative beyond rounding.
+// logarithm are spared wherever the terms left out, at most 0.03 p y^4, do not matter, neither to p
+// nor to sigma = p / t, which gradients go by. Scores outside the support stay outside, so move must
+// not be negative beyond rounding.
 template <class X>
 ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   using T = ElementOf<X>;
@@ -262,7 +262,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   const T second = static_cast<T>((1 - eps) / 2), third = static_cast<T>((1 - 2 * eps) / 3);
   const X y = move / t, y2 = y * y;
   X moved = max(p * (T(1) - y * (T(1) - y * second * (T(1) - y * third))), p * T(1e-3));
-  const auto is_far = greater(p * y2 * y2, t * T(1e-6));
+  const auto is_far = greater(p * y2 * y2, t * T(5e-5));
   if (__builtin_expect(any(is_far), 0))
     moved = select(is_far, p * power_of_1p<X>(y * -e, 1 / e), moved);
   return select(greater(t, max(move * e, all<X>(0))), moved, all<X>(0));

@@ -135,6 +135,7 @@ def _rounding(problem: AttentionProblem) -> tuple[float, float]:
     # 1 + eps u, which is p^eps inside of the support and not positive outside of it
     top = torch.where(is_open, scores, -torch.inf).amax(-1, keepdim=True)
     t = weights.amax(-1, keepdim=True) ** eps + eps * (scores - torch.where(is_open, top, 0.0))
+    t = torch.where(weights > 0, weights**eps, t)
     is_open = is_open & (t >= -eps * step)
     near, power = torch.maximum(t, eps * step), 1 / torch.where(eps == 0, 1.0, eps)
     slope = torch.where(eps == 0, weights, near ** (power - 1))

@@ -220,6 +220,10 @@ class AttentionProblem : public AttentionCase {
     for (int64_t t = 0; t < n; ++t) total += a[t] * b[t];
     return total;
   }
+  // to += factor * from
+  static void add(double factor, const double* from, int64_t n, double* to) {
+    for (int64_t t = 0; t < n; ++t) to[t] += factor * from[t];
+  }
 
   // ---------------------------------------------------------------- inputs
 
@@ -320,9 +324,8 @@ class AttentionProblem : public AttentionCase {
       for (int64_t j = 0; j < visible(row); ++j) {
         const double p = weights(row)[j];
         if (p == 0) continue;
-        const double used = p * factor(row, j);
-        for (int64_t t = 0; t < e; ++t)
-          out.value[row * e + t] += used * values_[key_row(row, j) * e + t];
+        add(p * factor(row, j), values_.data() + key_row(row, j) * e, e,
+            out.value.data() + row * e);
       }
       if (!is_at_kink(row)) continue;
       ++kinks;
@@ -338,7 +341,7 @@ class AttentionProblem : public AttentionCase {
     const double eps = alpha_of(row) - 1, power = 1 / eps - 1;
     const Solved& solved = solved_[row];
     if (eps <= 0.5 || !std::isfinite(solved.max)) return false;
-    const double off = is_double() ? 1e-13 : 1e-6, much = is_double() ? 1e-11 : 1e-5;
+    const double off = is_double() ? 1e-13 : 1e-6, much = is_double() ? 1e-10 : 1e-4;
     const auto sigma = [&](double t) { return t > 0 ? std::pow(t, power) : 0; };
     double top = 0, jump = 0;
     for (const double s : scores_[row]) {
@@ -374,8 +377,7 @@ class AttentionProblem : public AttentionCase {
       const int64_t at = key_row(row, j);
       const double kept = factor(row, j);
       by_weight[j] = kept * dot(grads_.data() + row * e, values_.data() + at * e, e);
-      for (int64_t t = 0; t < e; ++t)
-        by_value.value[at * e + t] += p[j] * kept * grads_[row * e + t];
+      add(p[j] * kept, grads_.data() + row * e, e, by_value.value.data() + at * e);
     }
     const Gradient gradient = entmax_gradient(p, by_weight, alpha_of(row));
     by_alpha.value[row] = gradient.alpha.value;
@@ -384,10 +386,9 @@ class AttentionProblem : public AttentionCase {
       if (p[j] == 0) continue;
       const Sum& by_score = gradient.scores[j];
       const int64_t at = key_row(row, j);
-      for (int64_t t = 0; t < d; ++t) {
-        by_query.value[row * d + t] += by_score.value * scale() * keys_[at * d + t];
-        by_key.value[at * d + t] += by_score.value * scale() * queries_[row * d + t];
-      }
+      const double by_dot = by_score.value * scale();
+      add(by_dot, keys_.data() + at * d, d, by_query.value.data() + row * d);
+      add(by_dot, queries_.data() + row * d, d, by_key.value.data() + at * d);
       by_slope.value[row] -= by_score.value * distance(row, j);
       by_slope.use(by_score.size * distance(row, j));
       by_mask.use(by_score.size);  // without a mask, too: it bounds what follows from the scores

@@ -162,7 +162,7 @@ SUPPORT_BYTES = 2**29
 
 def _dense_share(num_keys: int) -> float:
     """From what density on recomputing a head is cheaper than walking its support, as measured."""
-    return 1.0 if num_keys <= 64 else 0.5
+    return 1.0 if num_keys <= 32 else 0.5
 
 
 def _attention_input(problem: AttentionProblem) -> Any:

@@ -1,0 +1,1 @@
+"""Other libraries' models made sparse; each needs its own extra."""

@@ -1,0 +1,136 @@
+"""Masks that say in words what they hold, where words will do.
+
+A mask built here is a plain bool tensor as any other, so that models can slice and combine it. It
+also carries a note: "the first n keys of each sequence", "these and causal". A model that hands the
+same tensor on to attention thereby hands on the note, and no matrix need be read.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import (
+    bidirectional_mask_function,
+    causal_mask_function,
+    prepare_padding_mask,
+    sdpa_mask,
+)
+
+from adasparse.integrations.huggingface.internals import is_tracing
+
+_NOTE = "_adasparse_note"
+
+
+class MaskNote(NamedTuple):
+    """What a mask says: ``key_lengths`` ``(b,)``, and whether it is causal besides.
+
+    ``version`` is that of the mask when the note was written; a mask changed since is without one.
+    """
+
+    is_causal: bool
+    key_lengths: Tensor
+    version: int
+
+
+def read_note(mask: Tensor, query: Tensor, key: Tensor) -> MaskNote | None:
+    """Return the note on a mask, if it holds for these ``(b, h, q, d)`` and ``(b, g, k, d)``."""
+    if mask.shape[2:] != (query.shape[2], key.shape[2]):
+        return None
+    is_one_query = mask.shape[1:3] == (1, 1) and mask.dtype == torch.bool
+    # Generation copies masks; that of one query is cheap to read, where reading does not stall.
+    if is_one_query and mask.is_cpu and not hasattr(mask, _NOTE):
+        _note_prefix(mask)
+    note: MaskNote | None = getattr(mask, _NOTE, None)
+    if note is None or note.version != mask._version or len(note.key_lengths) != len(query):
+        return None
+    return note
+
+
+def _with_note(mask: Tensor, is_causal: bool, key_lengths: Tensor) -> Tensor:
+    setattr(mask, _NOTE, MaskNote(is_causal, key_lengths, mask._version))
+    return mask
+
+
+def _note_prefix(mask: Tensor) -> Tensor:
+    """Note on the mask ``(b, 1, 1, k)`` of one query how many keys it sees, if those come first."""
+    lengths = _prefix_lengths(mask[:, 0, 0])
+    if lengths is None:
+        setattr(mask, _NOTE, None)
+        return mask
+    return _with_note(mask, False, lengths)
+
+
+def _prefix_lengths(rows: Tensor) -> Tensor | None:
+    """Return how many keys come first in each row ``(b, k)``, if none comes after a gap."""
+    lengths = rows.sum(-1)
+    is_prefix = rows == (torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(-1))
+    return lengths if bool(is_prefix.all()) else None
+
+
+def entmax_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    **kwargs: Any,
+) -> Tensor | None:
+    """Build the mask that transformers asks for: its own for SDPA, with a note where one fits.
+
+    None means what it means for SDPA: all keys, or keys 0 to i where the module is causal and has
+    more than one query. Arguments are those of ``transformers.masking_utils.sdpa_mask``.
+    """
+    is_local = local_size is not None and kv_length >= local_size
+    # Skips are allowed where nothing was added to the plain mask but, maybe, a local window.
+    is_causal = mask_function is causal_mask_function or (allow_is_causal_skip and not is_local)
+    is_bidirectional = mask_function is bidirectional_mask_function or (
+        allow_is_bidirectional_skip and not is_local
+    )
+    padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    lengths = None
+    if padding is None:
+        device = kwargs.get("device", "cpu")
+        lengths = torch.full((batch_size,), kv_length, device=device)
+    elif not is_tracing(padding):
+        padding = padding[:, kv_offset : kv_offset + kv_length]
+        lengths = _prefix_lengths(padding)
+    if (
+        padding is not None
+        and lengths is not None
+        and is_bidirectional
+        and not is_causal
+        and bool((lengths < kv_length).any())
+    ):
+        rows = padding[:, None, None].expand(batch_size, 1, q_length, -1)
+        return _with_note(rows, False, lengths)
+    mask = sdpa_mask(
+        batch_size=batch_size,
+        q_length=q_length,
+        kv_length=kv_length,
+        q_offset=q_offset,
+        kv_offset=kv_offset,
+        mask_function=mask_function,
+        attention_mask=attention_mask,
+        local_size=local_size,
+        allow_is_causal_skip=allow_is_causal_skip,
+        allow_is_bidirectional_skip=allow_is_bidirectional_skip,
+        **kwargs,
+    )
+    if mask is None or is_tracing(mask):
+        return mask
+    if q_length == 1:
+        return _note_prefix(mask)
+    if lengths is not None and is_causal and kv_offset == int(q_offset) == 0:
+        return _with_note(mask, True, lengths)
+    return mask
+
+
+def entmax_explicit_mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Build the same mask for modules that do not say whether they are causal: None is no mask."""
+    return entmax_mask(*args, **{**kwargs, "allow_is_causal_skip": False})

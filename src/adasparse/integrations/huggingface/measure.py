@@ -1,0 +1,95 @@
+"""How sparse the heads of a model are on some input."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adasparse.functional.attention import entmax_attention_weights
+from adasparse.integrations.huggingface.attention import AttentionCall, watching
+from adasparse.integrations.huggingface.heads import sparse_heads
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadSummary:
+    """The heads of one attention module.
+
+    Args:
+        alpha: ``(h,)``.
+        density: ``(h,)``: which share of the keys that a query could see has a weight, over all
+            queries.
+    """
+
+    alpha: Tensor
+    density: Tensor
+
+
+class DensityMeter:
+    """Counts weights over any number of calls of attention."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = {model.get_submodule(name): name for name in sparse_heads(model)}
+        self.counts: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @contextmanager
+    def running(self) -> Iterator["DensityMeter"]:
+        """Count while the block runs."""
+        with watching(self.update):
+            yield self
+
+    @torch.no_grad()
+    def update(self, call: AttentionCall) -> None:
+        """Count the weights of one call."""
+        name = self.names.get(call.module)
+        if name is None:
+            return
+        b, h, q, _ = call.query.shape
+        if call.softcap is None:
+            weights = entmax_attention_weights(
+                call.query, call.key, layout="sparse", **call.options()
+            )
+            used = weights.crow.diff().reshape(b, h, q)
+        else:
+            used = (call.weights() != 0).sum(-1)
+        visible = call.visible().expand(b, h, q, 1)
+        pair = used.sum((0, 2)).double(), visible.sum((0, 2, 3)).double()
+        before = self.counts.get(name, (0.0, 0.0))
+        self.counts[name] = (before[0] + pair[0], before[1] + pair[1])
+
+    def density(self) -> dict[str, Tensor]:
+        """Return the share of weights that are not zero ``(h,)`` in each module that ran."""
+        return {name: used / visible for name, (used, visible) in self.counts.items()}
+
+
+def current_alpha(model: nn.Module) -> dict[str, Tensor]:
+    """Return alpha ``(h,)`` of each sparse attention module, by name."""
+    found = {}
+    for name, heads in sparse_heads(model).items():
+        alpha = torch.as_tensor(heads.exponents()).detach()
+        found[name] = alpha.float().reshape(-1).expand(heads.num_heads)
+    return found
+
+
+@torch.no_grad()
+def inspect_heads(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, HeadSummary]:
+    """Run a sparse model on ``inputs``; return alpha and density of its heads.
+
+    No matrix of weights is built, except where scores have a softcap.
+
+    Args:
+        model: What ``sparsify`` changed, with or without wrappers around it.
+        inputs: Keyword arguments of a forward pass.
+
+    Returns:
+        The heads of each sparse attention module, by its name.
+    """
+    with DensityMeter(model).running() as meter:
+        model(**inputs)
+    density, alpha = meter.density(), current_alpha(model)
+    return {
+        name: HeadSummary(alpha=alpha[name].cpu(), density=share.cpu())
+        for name, share in density.items()
+    }

@@ -1,0 +1,244 @@
+"""Sparse counterparts of the classes of transformers, made when they are needed.
+
+The sparse counterpart of a class has the same name, lives in this module and is a subclass of it.
+Nothing that goes by the name of a class or by ``config.model_type`` notices a difference, as many
+places in transformers and PEFT do. Files do: see ``MODEL_TYPE``.
+"""
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import transformers
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from adasparse.integrations.huggingface.attention import LEFT_DENSE
+from adasparse.integrations.huggingface.config import SparsityConfig
+from adasparse.integrations.huggingface.heads import CHILD, SparseHeads, keep_input
+from adasparse.integrations.huggingface.internals import let_record
+
+#: ``model_type`` in files. Where adasparse is not imported transformers quotes it in its error, so
+#: it says what to do. Checkpoints carry it: it must never change.
+MODEL_TYPE = "adasparse (pip install adasparse[hf]; import adasparse.integrations.huggingface)"
+
+
+class SparseConfigMixin:
+    """What the sparse counterpart of a configuration class adds.
+
+    ``adasparse`` is a dictionary with all that building the model takes: ``sparsity`` (a
+    ``SparsityConfig``), ``modules`` (sizes by name), ``dense`` (names of modules left as they
+    were), ``base_model_type``, ``attn_implementation`` (that of the dense model),
+    ``sparse_implementation`` and ``version``.
+    """
+
+    adasparse: dict[str, Any]
+    dense_class: ClassVar[type[PreTrainedConfig]]
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """Return what goes into ``config.json``, where the model is of type ``MODEL_TYPE``."""
+        values: dict[str, Any] = super().to_diff_dict()  # type: ignore[misc]
+        values["model_type"] = MODEL_TYPE
+        # A dense class that is told to load the checkpoint fails on this, rather than run softmax.
+        values["attn_implementation"] = self.adasparse["sparse_implementation"]
+        return values
+
+    @classmethod
+    def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a file."""
+        values, rest = super().get_config_dict(*args, **kwargs)  # type: ignore[misc]
+        return _with_base_type(values), rest
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Build a configuration of what ``to_dict`` or ``to_diff_dict`` gave."""
+        return super().from_dict(_with_base_type(config_dict), **kwargs)  # type: ignore[misc]
+
+
+def _with_base_type(values: dict[str, Any]) -> dict[str, Any]:
+    if values.get("model_type") != MODEL_TYPE:
+        return values
+    return {**values, "model_type": values["adasparse"]["base_model_type"]}
+
+
+class SparseModelMixin:
+    """What the sparse counterpart of a model class adds: its own exponents, and their loading."""
+
+    config: Any
+    dense_class: ClassVar[type[PreTrainedModel]]
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        sparse = config.adasparse["sparse_implementation"]
+        if config._attn_implementation not in (sparse, None):
+            raise ValueError(
+                f"This model is sparse: its attn_implementation is {sparse!r}; "
+                f"got {config._attn_implementation!r}. Leave it out, and call "
+                "adasparse.restore(model) for softmax attention."
+            )
+        config._attn_implementation = sparse
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        attach(self, config.adasparse)  # type: ignore[arg-type]
+
+    def initialize_weights(self) -> None:
+        """Set what no checkpoint has set, exponents included."""
+        super().initialize_weights()  # type: ignore[misc]
+        for module in self.modules():  # type: ignore[attr-defined]
+            if isinstance(module, SparseHeads) and not all(
+                getattr(x, "_is_hf_initialized", False)
+                for x in (*module.parameters(), *module.buffers())
+            ):
+                module.reset_parameters()
+
+    def set_attn_implementation(self, attn_implementation: Any, **kwargs: Any) -> None:
+        """Refuse: another implementation would silently be dense."""
+        if attn_implementation != self.config._attn_implementation:
+            raise ValueError(
+                f"The attention of a sparse model is {self.config._attn_implementation!r}; "
+                f"got {attn_implementation!r}. "
+                "Call adasparse.restore(model) first."
+            )
+
+    # What transformers finds out from the file that a class is in holds for the dense class.
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Tell whether weights are loaded without the renaming that the library's own get."""
+        return cls.dense_class.is_custom_code()
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        return cls.dense_class._can_set_attn_implementation()
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return cls.dense_class._can_set_experts_implementation()
+
+
+def attach(model: nn.Module, record: dict[str, Any]) -> None:
+    """Give the modules of ``record`` their exponents; leave the others of it dense."""
+    sparsity = SparsityConfig.from_dict(record["sparsity"])
+    for name, sizes in record["modules"].items():
+        module = _submodule(model, name)
+        if module is not None:
+            heads = SparseHeads(sparsity, **sizes)
+            module.add_module(CHILD, heads)
+            heads.train(module.training)
+            if sparsity.length_scale == "adaptive":
+                hook = module.register_forward_pre_hook(keep_input, with_kwargs=True)
+                module._adasparse_hook = hook  # type: ignore[assignment]
+    for name in record["dense"]:
+        module = _submodule(model, name)
+        if module is not None:
+            setattr(module, LEFT_DENSE, True)
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    """Find a module by its name in this model, or in one with or without a head on top of it."""
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    for candidate in (name, name.removeprefix(prefix), f"{prefix}{name}"):
+        try:
+            return model.get_submodule(candidate)
+        except AttributeError:
+            continue
+    return None
+
+
+def detach(model: nn.Module) -> None:
+    """Undo ``attach``."""
+    for module in list(model.modules()):
+        if isinstance(module._modules.get(CHILD), SparseHeads):
+            del module._modules[CHILD]
+        module.__dict__.pop(LEFT_DENSE, None)
+        hook = module.__dict__.pop("_adasparse_hook", None)
+        if hook is not None:
+            hook.remove()
+
+
+def _as_in(dense: type) -> dict[str, Any]:
+    return {"__module__": __name__, "__qualname__": dense.__qualname__, "__doc__": dense.__doc__}
+
+
+@cache
+def sparse_config_class(dense: Any) -> Any:
+    """Return the sparse counterpart of a configuration class, known to the Auto classes."""
+    sparse: Any = type(dense.__name__, (SparseConfigMixin, dense), _as_in(dense))
+    sparse.dense_class = dense
+    for auto in vars(modeling_auto).values():
+        mapping = getattr(auto, "_model_mapping", None)
+        if isinstance(auto, type) and mapping is not None and dense in mapping:
+            known = mapping[dense]
+            if isinstance(known, tuple):
+                counterpart: Any = tuple(sparse_model_class(x, sparse) for x in known)
+            else:
+                counterpart = sparse_model_class(known, sparse)
+            mapping.register(sparse, counterpart, exist_ok=True)
+    return sparse
+
+
+@cache
+def sparse_model_class(dense: Any, config_class: Any) -> Any:
+    """Return the sparse counterpart of a model class."""
+    strict = set(dense._keep_in_fp32_modules_strict or ())
+    namespace = {
+        **_as_in(dense),
+        "config_class": config_class,
+        "dense_class": dense,
+        "_keep_in_fp32_modules_strict": strict | {CHILD},
+    }
+    sparse = type(dense.__name__, (SparseModelMixin, dense), namespace)
+    let_record(sparse, dense)
+    return sparse
+
+
+def _implementations(config: PreTrainedConfig) -> Any:
+    """Return the attention of a dense model, that of its parts by their names."""
+    parts = {name: getattr(config, name, None) for name in config.sub_configs}
+    inner = {name: _implementations(part) for name, part in parts.items() if part is not None}
+    return {"": config._attn_implementation, **inner} if inner else config._attn_implementation
+
+
+def new_record(
+    config: PreTrainedConfig,
+    sparse_implementation: str,
+    sparsity: SparsityConfig,
+    modules: dict[str, dict[str, int]],
+    dense: list[str],
+) -> dict[str, Any]:
+    """Return what ``config.adasparse`` holds."""
+    return {
+        "version": version("adasparse"),
+        "base_model_type": config.model_type,
+        "attn_implementation": _implementations(config),
+        "sparse_implementation": sparse_implementation,
+        "sparsity": sparsity.to_dict(),
+        "modules": modules,
+        "dense": dense,
+    }
+
+
+class SparseModelConfig(PreTrainedConfig):
+    """Reads the configuration of any sparse model: what ``MODEL_TYPE`` stands for in AutoConfig."""
+
+    model_type = MODEL_TYPE
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return a configuration of the class that the model needs."""
+        dense: Any = CONFIG_MAPPING[config_dict["adasparse"]["base_model_type"]]
+        return sparse_config_class(dense).from_dict(config_dict, **kwargs)
+
+
+AutoConfig.register(MODEL_TYPE, SparseModelConfig, exist_ok=True)
+
+
+def __getattr__(name: str) -> Any:
+    """Find classes by name, as unpickling does."""
+    dense: Any = None if name.startswith("_") else getattr(transformers, name, None)
+    bases: tuple[Any, ...] = dense.__mro__ if isinstance(dense, type) else ()
+    if PreTrainedConfig in bases:
+        return sparse_config_class(dense)
+    if PreTrainedModel in bases:
+        return sparse_model_class(dense, sparse_config_class(dense.config_class))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

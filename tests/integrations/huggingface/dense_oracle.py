@@ -1,0 +1,90 @@
+"""The float64 oracle: a dense model whose softmax is the reference entmax.
+
+It shares nothing with the integration but the exponents: eager attention of transformers, its own
+masks, and in each attention module the reference with its hand-written gradient for softmax.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from adasparse.integrations.huggingface import restore
+from adasparse.integrations.huggingface.heads import sparse_heads
+from adasparse.kernels import reference
+
+
+class _ReferenceEntmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, alpha: Tensor) -> Tensor:
+        """``scores`` ``(b, h, q, k)``, ``alpha`` ``(h,)``."""
+        b, h, q, k = scores.shape
+        rows = alpha.reshape(1, h, 1).expand(b, h, q).reshape(-1)
+        weights = reference.entmax_forward(scores.reshape(-1, k), rows)
+        ctx.save_for_backward(weights, rows)
+        ctx.shape = scores.shape
+        return weights.reshape(scores.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        weights, rows = ctx.saved_tensors
+        by_scores, by_alpha = reference.entmax_backward(
+            weights, grad.reshape(weights.shape), rows, with_alpha=True
+        )
+        b, h, q, _ = ctx.shape
+        return by_scores.reshape(ctx.shape), by_alpha.reshape(b, h, q).sum((0, 2))
+
+
+class DenseOracle:
+    """A dense copy of a sparse model, in float64, with exponents that receive gradients."""
+
+    def __init__(self, sparse: PreTrainedModel) -> None:
+        self.alphas = {}
+        for name, heads in sparse_heads(sparse).items():
+            alpha = torch.as_tensor(heads.exponents()).detach().double()
+            self.alphas[name] = alpha.expand(heads.num_heads).clone().requires_grad_()
+        self.model = copy.deepcopy(sparse)
+        restore(self.model)
+        self.model.set_attn_implementation("eager")
+        self.model.double()
+
+    def __call__(self, **inputs: Any) -> Any:
+        inputs = {
+            key: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+            for key, x in inputs.items()
+        }
+        with self._entmax_for_softmax():
+            return self.model(**inputs)
+
+    @contextmanager
+    def _entmax_for_softmax(self) -> Iterator[None]:
+        running: list[Tensor] = []
+
+        def enter(name: str) -> Any:
+            return lambda *_: running.append(self.alphas[name])
+
+        def leave(*_: Any) -> None:
+            running.pop()
+
+        softmax = nn.functional.softmax
+
+        def entmax(scores: Tensor, dim: int = -1, **options: Any) -> Tensor:
+            if not running:
+                return softmax(scores, dim, **options)
+            scores = scores.double()
+            masked = scores < torch.finfo(torch.float32).min / 2
+            scores = scores.masked_fill(masked, -torch.inf)
+            return _ReferenceEntmax.apply(scores, running[-1])
+
+        with ExitStack() as stack:
+            for name in self.alphas:
+                module = self.model.get_submodule(name)
+                stack.callback(module.register_forward_pre_hook(enter(name)).remove)
+                stack.callback(module.register_forward_hook(leave).remove)
+            stack.enter_context(mock.patch.object(nn.functional, "softmax", entmax))
+            yield
