@@ -4,8 +4,10 @@
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -211,6 +213,12 @@ def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tup
     return offsets, is_dense, index, weight
 
 
+def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``x.sum_to_size(shape)``, but the same for any number of threads, as NumPy adds."""
+    summed = tuple(i for i, size in enumerate(shape) if size == 1)
+    return torch.from_numpy(np.asarray(x.numpy().sum(axis=summed, keepdims=True)))
+
+
 def attention_forward(
     problem: AttentionProblem, *, keep: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -283,14 +291,14 @@ def attention_backward(
         mask_strides,
     )
     if by_alpha is not None:
-        by_alpha = by_alpha.unsqueeze(-1).sum_to_size(problem.alpha.shape)
+        by_alpha = _sum_in_order(by_alpha, problem.alpha.shape[:3]).unsqueeze(-1)
     return AttentionGradients(
         query=by_query,
         key=by_key,
         value=by_value,
         alpha=by_alpha,
         mask=by_mask,
-        slopes=None if by_slope is None else by_slope.sum((0, 2)),
+        slopes=None if by_slope is None else _sum_in_order(by_slope, (1, rows[1], 1)).reshape(-1),
     )
 
 
