@@ -92,7 +92,7 @@ struct ForwardBlock {
     if (a.out) {
       const T* weight = list.weight() + begin;
       const int32_t* index = list.index() + begin;
-      if (a.in.dropout_p > 0) {
+      if (a.in.dropout_p > 0 && count > 0) {
         T* dropped = work.row.get();
         std::memcpy(dropped, weight, sizeof(T) * static_cast<size_t>(count));
         drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i), index, count, grown(),

@@ -100,7 +100,7 @@ struct Backward {
       const T* weight = static_cast<const T*>(a.weight) + begin;
       gather_dots(grad.at(b, h) + i * grad.row(), value.at(b, g), value.row(), index, n,
                   value.vectors(), by_weight);
-      if (used) {
+      if (used && n > 0) {
         const Dropout dropout(in.seed, in.dropout_p, head * in.q + i);
         drop(dropout, index, n, grown(), by_weight);
         std::memcpy(used + begin, weight, sizeof(T) * static_cast<size_t>(n));

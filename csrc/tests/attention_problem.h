@@ -365,6 +365,7 @@ class AttentionProblem : public AttentionCase {
     for (int64_t row = 0; row < rows(); ++row) differentiate_row(row);
     by_query.use(by_mask.size * scale() * largest(keys_));
     by_key.use(by_mask.size * scale() * largest(queries_));
+    by_alpha.use(by_mask.size * precision(type).rounding);  // the logarithm of a 1 that is not quite
     for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_mask})
       x->use_values();
   }

@@ -242,7 +242,8 @@ def _per_head(x: Tensor) -> Tensor:
 
 def _per_query(x: Tensor) -> Tensor:
     """``(b, q, h)`` as ``(b, h, q, 1)``."""
-    return _in_full(x).transpose(-1, -2).unsqueeze(-1)
+    # Contiguous: a compiled backward would view it otherwise than it lies.
+    return _in_full(x).transpose(-1, -2).contiguous().unsqueeze(-1)
 
 
 def _log_length(visible: Tensor, dtype: torch.dtype) -> Tensor:
