@@ -78,13 +78,13 @@ class Rows {
 struct AttentionCase {
   Type type = Type::kFloat32;
   int64_t batch = 2, heads = 4, groups = 2, q = 25, k = 65, d = 8, e = 8;
-  Doubles alphas{1.5};                // what alpha is drawn from
-  unsigned alpha_dims = 0b010;        // which of batch, head, row (the lowest bit) it has
-  double spread = 1;                  // of the dot products
+  Doubles alphas{1.5};          // what alpha is drawn from
+  unsigned alpha_dims = 0b010;  // which of batch, head, row (the lowest bit) it has
+  double spread = 1;            // of the dot products
   Layout layout = Layout::kPlain;
   MaskKind mask_kind = MaskKind::kNone;
-  unsigned mask_dims = 0b1111;        // which of batch, head, row, column it has
-  bool is_mask_transposed = false;    // columns before rows in memory
+  unsigned mask_dims = 0b1111;         // which of batch, head, row, column it has
+  bool is_mask_transposed = false;     // columns before rows in memory
   std::vector<int64_t> key_lengths{};  // per batch, or none
   bool has_slopes = false, is_causal = false, has_nan = false;
   double dropout_p = 0;
@@ -365,7 +365,8 @@ class AttentionProblem : public AttentionCase {
     for (int64_t row = 0; row < rows(); ++row) differentiate_row(row);
     by_query.use(by_mask.size * scale() * largest(keys_));
     by_key.use(by_mask.size * scale() * largest(queries_));
-    by_alpha.use(by_mask.size * precision(type).rounding);  // the logarithm of a 1 that is not quite
+    // The logarithm of a weight of 1 is zero up to rounding.
+    by_alpha.use(by_mask.size * precision(type).rounding);
     for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_mask})
       x->use_values();
   }

@@ -179,7 +179,7 @@ Bars bars_of(Type type) { return type == Type::kFloat64 ? Bars{1e-10, 1e-10} : B
 void check_near(const std::string& text, const char* what, const Array& got, const Expected& want,
                 double bar, bool spares_nan = false) {
   int64_t wrong = -1;
-  double worst = bar * want.size + 1e-15;  // what should be zero need not be exactly
+  double worst = bar * want.size;
   for (size_t i = 0; i < want.value.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
     const double x = got[at], y = want.value[i];
@@ -549,7 +549,15 @@ AttentionCase any_case(uint64_t seed) {
 }
 
 void test_any(const Sets& sets) {
-  for (uint64_t seed = 0; seed < 150; ++seed) check_all(sets, any_case(seed));
+  int64_t rows = 0, kinks = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    const AttentionProblem problem(any_case(seed));
+    for (const Kernels* kernels : sets) check_all(*kernels, problem);
+    rows += problem.rows();
+    kinks += problem.kinks;
+  }
+  CHECK(20 * kinks < rows, "%lld of %lld rows are without gradient", static_cast<long long>(kinks),
+        static_cast<long long>(rows));
 }
 
 void test_limits_change_nothing(const Sets& sets) {
@@ -586,7 +594,8 @@ void test_threads_change_nothing(const Sets& sets) {
     AttentionCase a = any_case(1000 + seed);
     a.row_limit = 20;
     // Masks whose gradients of many rows or heads fall on the same numbers; several chunks.
-    if (seed % 3 == 0) a.mask_kind = MaskKind::kAdded, a.mask_dims = static_cast<unsigned>(seed / 3);
+    if (seed % 3 == 0)
+      a.mask_kind = MaskKind::kAdded, a.mask_dims = static_cast<unsigned>(seed / 3 * 5 % 16);
     if (seed % 3 == 1) a.q = 700, a.k = 25, a.batch = 1, a.heads = a.groups = 2;
     if (!a.key_lengths.empty()) a.key_lengths.assign(static_cast<size_t>(a.batch), a.k / 2);
     const AttentionProblem problem(a);
