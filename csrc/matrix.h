@@ -207,6 +207,7 @@ template <class T>
 void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index,
                  int64_t count, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
+  if (vectors == 0) fill(to, count, T(0));
   for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     const T* from = rows + offset * width;
