@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +148,25 @@ def probing(watcher: Callable[[AttentionCall], None]) -> Iterator[None]:
         _probes.remove(watcher)
 
 
+_steering: ContextVar[Callable[[AttentionCall], AttentionCall] | None] = ContextVar(
+    "steering", default=None
+)
+
+
+@contextmanager
+def steering(change: Callable[[AttentionCall], AttentionCall]) -> Iterator[None]:
+    """Have each call of attention replaced by what ``change`` returns, except in compiled code.
+
+    No module is touched, and other threads and contexts are not affected. Modules that were left
+    dense come by, too, at alpha 1.
+    """
+    token = _steering.set(change)
+    try:
+        yield
+    finally:
+        _steering.reset(token)
+
+
 def _scale_and_alpha(module: nn.Module, call: AttentionCall) -> tuple[Tensor, float | Tensor]:
     heads = module._modules.get(CHILD)
     if heads is not None:
@@ -222,7 +242,9 @@ def entmax_attention_forward(
         softcap=softcap,
     )
     wants_weights = _wants_weights(output_attentions)
-    if getattr(module, LEFT_DENSE, False) and not wants_weights and softcap is None:
+    change = None if torch.compiler.is_compiling() else _steering.get()
+    is_plain = not wants_weights and softcap is None and change is None
+    if getattr(module, LEFT_DENSE, False) and is_plain:
         return sdpa_attention_forward(
             module,
             query,
@@ -237,6 +259,8 @@ def entmax_attention_forward(
         )
     query, alpha = _scale_and_alpha(module, call)
     call = AttentionCall(**{**vars(call), "query": query, "alpha": alpha})
+    if change is not None:
+        call = change(call)
     if _watchers and not torch.compiler.is_compiling():
         for watcher in list(_watchers):
             watcher(call)
@@ -245,7 +269,7 @@ def entmax_attention_forward(
     weights = call.weights()
     dropped = nn.functional.dropout(weights, dropout) if dropout else weights
     b, h, q, k = dropped.shape
-    value = value.to(dropped.dtype)
+    value = call.value.to(dropped.dtype)
     g = value.shape[1]
     output = (dropped.reshape(b, g, h // g * q, k) @ value).reshape(b, h, q, -1)
     return output.transpose(1, 2).contiguous(), weights if wants_weights else None
