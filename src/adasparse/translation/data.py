@@ -1,0 +1,190 @@
+"""A prepared folder: pairs of token ids, memory-mapped, with their tokenizer and manifest."""
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerFast
+
+__all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData", "sha256"]
+
+#: How ``manifest.json`` names the format of a prepared folder, and its version.
+FORMAT, VERSION = "adasparse-translation", 1
+MANIFEST = "manifest.json"
+SIDES = ("source", "target")
+
+
+class PairDataset(Dataset[dict[str, list[int]]]):
+    """Pairs of one split as token ids, read from disk when asked for.
+
+    ``dataset[i]`` is ``{"input_ids": [...], "labels": [...]}``; both end in ``</s>``. A copy sent
+    to another process carries the path alone and opens the files there.
+
+    Args:
+        folder: A prepared folder.
+        split: ``"train"`` or ``"dev"``.
+    """
+
+    def __init__(self, folder: str | Path, split: str) -> None:
+        self.folder, self.split = Path(folder), split
+        self._open()
+
+    def _open(self) -> None:
+        stem = self.folder / self.split
+        self._ids, self._offsets = (
+            tuple(np.load(f"{stem}.{side}.{kind}.npy", mmap_mode="r") for side in SIDES)
+            for kind in ("ids", "offsets")
+        )
+
+    def __len__(self) -> int:
+        return len(self._offsets[0]) - 1
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        row = range(len(self))[index]  # negative counts from the end, IndexError beyond it
+        source, target = (
+            ids[offsets[row] : offsets[row + 1]].tolist()
+            for ids, offsets in zip(self._ids, self._offsets, strict=True)
+        )
+        return {"input_ids": source, "labels": target}
+
+    @cached_property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each source sentence (pairs), ``</s>`` included."""
+        return _lengths(self._offsets[0])
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each target sentence (pairs), ``</s>`` included."""
+        return _lengths(self._offsets[1])
+
+    def __getstate__(self) -> tuple[Path, str]:
+        return self.folder, self.split
+
+    def __setstate__(self, state: tuple[Path, str]) -> None:
+        self.folder, self.split = state
+        self._open()
+
+    def __repr__(self) -> str:
+        return f"PairDataset({str(self.folder)!r}, {self.split!r}): {len(self)} pairs"
+
+
+def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    lengths: NDArray[np.int32] = np.diff(offsets).astype(np.int32)
+    return lengths
+
+
+class PreparedData:
+    """What ``adasparse prepare`` wrote: both splits, the tokenizer and the manifest.
+
+    Open it with :meth:`open`, which checks that the folder is whole.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.train, self.dev = PairDataset(folder, "train"), PairDataset(folder, "dev")
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "PreparedData":
+        """The data in a prepared folder, after a quick check of its files' sizes.
+
+        Raises:
+            FileNotFoundError: There is no such folder, or one of its files is missing.
+            ValueError: It is no prepared folder, of an unknown version, or a file has changed.
+        """
+        folder = Path(folder)
+        manifest = _read_manifest(folder)
+        for name, expected in manifest["files"].items():
+            path = folder / name
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} is missing: prepare the data again.")
+            if path.stat().st_size != expected["bytes"]:
+                raise ValueError(
+                    f"{path} must have {expected['bytes']} bytes; it has {path.stat().st_size}. "
+                    "It changed after it was prepared: prepare the data again."
+                )
+        return cls(folder, manifest)
+
+    def verify(self) -> None:
+        """Read every file and compare its hash with the manifest.
+
+        Raises:
+            ValueError: Names the files that changed.
+        """
+        changed = [
+            name
+            for name, expected in self.manifest["files"].items()
+            if sha256(self.folder / name) != expected["sha256"]
+        ]
+        if changed:
+            raise ValueError(
+                f"The files of {self.folder} must be as they were prepared; "
+                f"changed: {', '.join(changed)}."
+            )
+
+    @property
+    def source_lang(self) -> str:
+        """Name of the source language."""
+        return str(self.manifest["languages"]["source"])
+
+    @property
+    def target_lang(self) -> str:
+        """Name of the target language."""
+        return str(self.manifest["languages"]["target"])
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer of both languages."""
+        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+            self.folder / "tokenizer"
+        )
+        return tokenizer
+
+    @cached_property
+    def dev_source(self) -> list[str]:
+        """Source sentences of the dev set, as they were given."""
+        return _read_lines(self.folder / "dev.source.txt")
+
+    @cached_property
+    def dev_target(self) -> list[str]:
+        """Target sentences of the dev set, as they were given."""
+        return _read_lines(self.folder / "dev.target.txt")
+
+
+def sha256(path: Path) -> str:
+    """Hash of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    advice = "make one with `adasparse prepare`."
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {folder}: {advice}")
+    if not path.is_file():
+        raise ValueError(f"{folder} is no prepared folder, it has no {MANIFEST}: {advice}")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): {advice}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{folder} is no prepared folder, {MANIFEST} is of another kind: {advice}")
+    if manifest.get("version") != VERSION:
+        raise ValueError(
+            f"The format of {folder} must be version {VERSION}; "
+            f"got version {manifest.get('version')!r}. Prepare the data again."
+        )
+    return manifest
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Lines ended by a newline alone: other line separators of Unicode are text."""
+    return path.read_bytes().decode().split("\n")[:-1]

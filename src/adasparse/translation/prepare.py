@@ -1,0 +1,230 @@
+"""From text files to a prepared folder: read, filter, learn the tokenizer, encode.
+
+Sentences stream from file to file, a batch at a time. What grows in memory with the corpus is a
+hash of 8 bytes per sentence, and twice as much again while duplicates are looked for.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rich.progress import Progress
+
+from adasparse.translation.corpus import ParallelText
+from adasparse.translation.data import FORMAT, MANIFEST, SIDES, VERSION, PreparedData, sha256
+from adasparse.translation.encode import encode_pairs
+from adasparse.translation.filters import Filters
+from adasparse.translation.selection import Candidates, Pair, write_candidates
+from adasparse.translation.staging import check_free, staged
+from adasparse.translation.tokenizer import check_vocab_size, clean_text, train_tokenizer
+
+__all__ = ["prepare"]
+
+Paths: TypeAlias = Sequence[str | Path]
+
+
+def prepare(
+    *,
+    train: Sequence[Paths],
+    out: str | Path,
+    dev: Paths | None = None,
+    dev_size: int | None = None,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    source_key: str | None = None,
+    target_key: str | None = None,
+    vocab_size: int = 8000,
+    tokenizer_pairs: int = 2_000_000,
+    normalize: bool = True,
+    deduplicate: bool = True,
+    filters: Filters | None = None,
+    seed: int = 0,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> PreparedData:
+    """Write a folder of token ids, tokenizer and manifest, and open it.
+
+    The same input and settings give the same bytes. The folder appears when it is complete.
+
+    Args:
+        train: Where training pairs come from: each a source and a target file, or one file that
+            ends in ``.tsv`` or ``.jsonl``. Any may be compressed by gzip.
+        out: Folder to write.
+        dev: Where dev pairs come from. All of them are kept.
+        dev_size: Instead of ``dev``, split off this many training pairs at random.
+        source_lang: Name of the source language; by default the ending of the files.
+        target_lang: The same of the target language.
+        source_key: Field with the source in JSONL; by default ``source_lang``, else ``source``.
+        target_key: The same of the target.
+        vocab_size: Largest number of tokens, of both languages together.
+        tokenizer_pairs: The tokenizer learns from at most this many pairs, evenly spaced.
+        normalize: Compose Unicode, remove control characters and superfluous white space. The
+            tokenizer will do so, too; the dev text stays as it is.
+        deduplicate: Drop repeated pairs.
+        filters: Limits of training pairs.
+        seed: Of the random choice by ``dev_size``.
+        force: Replace prepared data in ``out``.
+        progress: Shows how far it is.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        FileExistsError: ``out`` has files.
+        ValueError: Something is wrong with a file, in the line named, or with a setting.
+    """
+    out, filters, progress = Path(out), filters or Filters(), progress or Progress(disable=True)
+    _check_arguments(train, dev, dev_size, tokenizer_pairs)
+    check_vocab_size(vocab_size)
+    check_free(out, force=force)
+    keys = {"source_key": source_key or source_lang, "target_key": target_key or target_lang}
+    train_texts = [ParallelText(paths, **keys) for paths in train]
+    dev_texts = [] if dev is None else [ParallelText(dev, **keys)]
+    languages = _agree_on_languages([*train_texts, *dev_texts], source_lang, target_lang)
+    clean = clean_text if normalize else str
+
+    with staged(out, force=force) as folder:
+        work = folder / "work.txt"
+        dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
+        read = chain.from_iterable(text.pairs() for text in train_texts)
+        candidates = write_candidates(
+            progress.track(read, description="reading"), work, filters=filters, clean=clean
+        )
+        if deduplicate:
+            candidates.drop_duplicates()
+        if dev_size is not None:
+            dev_pairs = candidates.split_off(dev_size, seed=seed)
+        overlap = candidates.drop_held_out(dev_pairs, clean)
+        _check_left(len(candidates), candidates)
+
+        sample = _Sample(candidates, tokenizer_pairs, progress)
+        tokenizer = train_tokenizer(sample, vocab_size=vocab_size, normalize=normalize)
+        tokenizer.save_pretrained(folder / "tokenizer")
+        encoding = progress.track(candidates.pairs(), len(candidates), description="encoding")
+        counts, dropped = encode_pairs(
+            encoding, folder / "train", tokenizer=tokenizer, filters=filters
+        )
+        candidates.dropped.update(dropped)
+        _check_left(counts["pairs"], candidates)
+        dev_counts, _ = encode_pairs(dev_pairs, folder / "dev", tokenizer=tokenizer)
+        _write_text(dev_pairs, folder)
+        work.unlink()
+
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "adasparse": version("adasparse"),
+            "languages": dict(zip(SIDES, languages, strict=True)),
+            "train": {
+                "read": candidates.num_read,
+                "dropped": candidates.dropped,
+                **counts,
+                **overlap,
+            },
+            "dev": {
+                **dev_counts,
+                "split_off": dev_size is not None,
+                "blank": sum(not (clean(s) and clean(t)) for s, t in dev_pairs),
+            },
+            "tokenizer": {"vocab_size": len(tokenizer), "pairs": len(sample)},
+            "settings": {
+                "vocab_size": vocab_size,
+                "tokenizer_pairs": tokenizer_pairs,
+                "normalize": normalize,
+                "deduplicate": deduplicate,
+                **asdict(filters),
+                "dev_size": dev_size,
+                "seed": seed,
+            },
+            "inputs": {
+                "train": [text.describe() for text in train_texts],
+                "dev": [text.describe() for text in dev_texts],
+            },
+            "files": _describe_files(folder),
+        }
+        text = json.dumps(manifest, indent=2, ensure_ascii=False)
+        (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+    return PreparedData.open(out)
+
+
+def _check_arguments(
+    train: Sequence[Paths], dev: Paths | None, dev_size: int | None, tokenizer_pairs: int
+) -> None:
+    if not train:
+        raise ValueError(
+            "Training data are needed: a source and a target file, or a file of pairs."
+        )
+    for paths in (*train, *([] if dev is None else [dev])):
+        if isinstance(paths, (str, Path)):
+            raise TypeError(f"Files must be given as a sequence of one or two; got {paths!r}.")
+    if (dev is None) == (dev_size is None):
+        raise ValueError(
+            "Dev data are needed, to know when training is done: give either dev files, or "
+            "dev_size to split some off."
+        )
+    for name, value in (("dev_size", dev_size), ("tokenizer_pairs", tokenizer_pairs)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")
+
+
+def _agree_on_languages(
+    texts: Sequence[ParallelText], source: str | None, target: str | None
+) -> tuple[str, str]:
+    """Source and target as given, else as all the names of files tell."""
+    if source and target:
+        return source, target
+    known = {names: text for text in texts if (names := text.languages())}
+    if len(known) > 1:
+        told = "; ".join(f"{' → '.join(names)} in {text}" for names, text in known.items())
+        raise ValueError(
+            f"All files must be of one source and one target language; got {told}. If the names "
+            "of the files mislead, name the languages."
+        )
+    names = next(iter(known), ("src", "tgt"))
+    return source or names[0], target or names[1]
+
+
+class _Sample:
+    """Texts of both sides from evenly spaced pairs, as often as they are asked for."""
+
+    def __init__(self, candidates: Candidates, limit: int, progress: Progress) -> None:
+        self._candidates, self._progress = candidates, progress
+        self._step = -(-len(candidates) // limit)
+
+    def __len__(self) -> int:
+        return -(-len(self._candidates) // self._step)
+
+    def __iter__(self) -> Iterator[str]:
+        pairs = islice(self._candidates.pairs(), 0, None, self._step)
+        for pair in self._progress.track(pairs, len(self), description="learning the tokenizer"):
+            yield from pair
+
+
+def _check_left(num_left: int, candidates: Candidates) -> None:
+    if num_left == 0:
+        reasons = ", ".join(
+            f"{count} {name}" for name, count in candidates.dropped.items() if count
+        )
+        raise ValueError(
+            f"Some training pairs must pass the filters; of {candidates.num_read} none did "
+            f"({reasons})."
+        )
+
+
+def _write_text(pairs: Iterable[Pair], folder: Path) -> None:
+    for side, texts in zip(SIDES, zip(*pairs, strict=True), strict=True):
+        lines = "".join(f"{text}\n" for text in texts)
+        (folder / f"dev.{side}.txt").write_text(lines, encoding="utf-8", newline="\n")
+
+
+def _describe_files(folder: Path) -> dict[str, Any]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": sha256(path),
+        }
+        for path in paths
+    }
