@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli import demo, doctor
+from adasparse.cli import demo, doctor, prepare, score, train, translate
 from adasparse.cli.bench import app as bench
 
 app = typer.Typer(
@@ -18,6 +18,21 @@ app = typer.Typer(
 )
 app.command("demo", epilog="Example: adasparse demo")(demo.demo)
 app.command("doctor", epilog="Example: adasparse doctor --json")(doctor.doctor)
+app.command(
+    "prepare",
+    cls=prepare.FilesCommand,
+    epilog="Example: adasparse prepare --train train.de train.en --dev dev.de dev.en --out data/mine",
+)(prepare.prepare)
+app.command(
+    "train",
+    epilog="Example: adasparse train recipes/tiny.yaml data=data/m30k output=runs/a",
+)(train.train)
+app.command("translate", epilog="Example: adasparse translate runs/a < test.de > hyp.en")(
+    translate.translate
+)
+app.command("score", epilog="Example: adasparse score --hyp hyp.en --ref test.en --json")(
+    score.score
+)
 app.add_typer(bench.app, name="bench")
 
 

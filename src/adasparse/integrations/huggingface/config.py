@@ -29,6 +29,7 @@ class SparsityConfig:
         anneal_steps: How many steps of training it takes to get there, at an even pace.
         low: Lower end of the range of a learned alpha, at least 1.
         high: Upper end.
+        tie_heads: Whether the heads of a module share one learned alpha.
         modules: Which attention modules, by name: shell patterns, or regular expressions that
             begin with ``re:`` and match the whole name.
         heads: Which heads of each module; the others stay softmax. All if None.
@@ -52,6 +53,7 @@ class SparsityConfig:
     anneal_steps: int = 1000
     low: float = 1.0
     high: float = 2.0
+    tie_heads: bool = False
     modules: str | tuple[str, ...] = "*"
     heads: tuple[int, ...] | None = None
     attention: tuple[AttentionType, ...] = ("encoder", "decoder", "context")

@@ -1,0 +1,146 @@
+"""``adasparse translate``: sentences from stdin or files, one translation per line."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adasparse.cli.errors import user_errors
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="Folder that adasparse train wrote.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text, one sentence a line; stdin if none.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; stdout by default.")
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step.")] = 5,
+    n_best: Annotated[
+        int,
+        typer.Option(min=1, help="Translations of each sentence; above 1: number, score and text."),
+    ] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write the score before each translation.")
+    ] = False,
+    length_penalty: Annotated[
+        float, typer.Option(help="Above 0 longer translations gain, below they lose.")
+    ] = 1.0,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens translated at once, times beams.")
+    ] = 4096,
+    skip_long: Annotated[
+        bool,
+        typer.Option("--skip-long", help="Leave sentences empty that are too long for the model."),
+    ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the attention of all sentences (.safetensors)."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON object a sentence.")
+    ] = False,
+) -> None:
+    """Translate text, line by line, in its order; empty lines stay empty."""
+    with user_errors():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from adasparse.translation.decode import Translation, too_long, translate
+        from adasparse.translation.runs import load_run
+
+        if n_best > beam:
+            raise ValueError(f"--n-best must be at most --beam, which is {beam}; got {n_best}.")
+        sentences = _read(files or [])
+        model, tokenizer = load_run(run)
+        console = Console(stderr=True)
+        _refuse_long(too_long(sentences, model, tokenizer), sentences, skip_long, console)
+        with Progress(console=console, disable=not console.is_terminal) as progress:
+            task = progress.add_task("translating", total=sum(bool(x.strip()) for x in sentences))
+            found: list[list[Translation]] = translate(
+                model,
+                tokenizer,
+                sentences,
+                beam=beam,
+                n_best=n_best,
+                length_penalty=length_penalty,
+                batch_tokens=batch_tokens,
+                on_done=lambda count: progress.advance(task, count),
+            )
+        lines = []
+        for i, translations in enumerate(found):
+            lines += _lines(i, sentences[i], translations, n_best, scores, as_json)
+        text = "".join(f"{line}\n" for line in lines)
+        if output is None:
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+            typer.echo(text, nl=False)
+        else:
+            from adasparse.training.files import write_text
+
+            write_text(output, text)
+        if attention is not None:
+            _save_attention(model, tokenizer, sentences, found, attention)
+
+
+def _read(files: list[Path]) -> list[str]:
+    """Return the lines of all files; only a line feed ends a line."""
+    blocks = [(str(path), path.read_bytes()) for path in files]
+    if not files:
+        blocks = [("standard input", sys.stdin.buffer.read())]
+    sentences: list[str] = []
+    for name, block in blocks:
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, start=1):
+            try:
+                sentences.append(line.decode("utf-8").removesuffix("\r"))
+            except UnicodeDecodeError as error:
+                raise ValueError(f"Text must be UTF-8; line {number} of {name} is not.") from error
+    return sentences
+
+
+def _refuse_long(lengths: dict[int, int], sentences: list[str], skip: bool, console: Any) -> None:
+    """Empty the sentences that are too long, or refuse to start."""
+    if not lengths:
+        return
+    shown = ", ".join(f"line {i + 1} ({length} tokens)" for i, length in [*lengths.items()][:5])
+    shown += ", ..." if len(lengths) > 5 else ""
+    if not skip:
+        raise ValueError(
+            f"{len(lengths)} sentences are too long for this model: {shown}. "
+            "Split them, or add --skip-long to leave them empty."
+        )
+    console.print(f"Left empty, too long for this model: {shown}.")
+    for i in lengths:
+        sentences[i] = ""
+
+
+def _lines(
+    number: int, source: str, translations: list[Any], n_best: int, scores: bool, as_json: bool
+) -> list[str]:
+    """Return what is written for one sentence."""
+    texts = [x.text.replace("\n", " ").replace("\r", " ") for x in translations]
+    if as_json:
+        found = [{"text": text, "score": x.score} for text, x in zip(texts, translations)]  # noqa: B905
+        line = {"number": number + 1, "source": source, "translations": found}
+        return [json.dumps(line, ensure_ascii=False)]
+    lines = []
+    for text, x in zip(texts, translations):  # noqa: B905
+        fields = [str(number + 1)] * (n_best > 1)
+        fields += [f"{x.score:.4f}"] * (scores or n_best > 1)
+        lines.append("\t".join([*fields, text]))
+    return lines
+
+
+def _save_attention(
+    model: Any, tokenizer: Any, sentences: list[str], found: list[list[Any]], path: Path
+) -> None:
+    """Save the attention of each sentence and its best translation; empty lines have none."""
+    from adasparse.analysis import record_translations, save_recording
+
+    pairs = [(s, best[0].text) for s, best in zip(sentences, found, strict=True) if s.strip()]
+    save_recording(path, record_translations(model, tokenizer, pairs))

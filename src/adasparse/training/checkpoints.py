@@ -1,0 +1,113 @@
+"""Checkpoints that are whole, and known to be."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from adasparse.training.files import file_hash, write_text
+
+#: Hashes of the files of a checkpoint; written last.
+HASHES = "hashes.json"
+#: Folder in which a checkpoint is while it is written.
+STAGING = ".partial"
+_PREFIX = "checkpoint-"
+_WEIGHTS = "model.safetensors"
+
+
+def checkpoint_step(folder: Path) -> int:
+    """Return after how many steps a checkpoint was written."""
+    return int(folder.name.removeprefix(_PREFIX))
+
+
+def checkpoints(folder: str | Path) -> list[Path]:
+    """Return the checkpoints in a folder, oldest first, intact or not."""
+    found = [
+        path
+        for path in Path(folder).glob(f"{_PREFIX}*")
+        if path.name.removeprefix(_PREFIX).isdecimal() and path.is_dir()
+    ]
+    return sorted(found, key=checkpoint_step)
+
+
+def seal(folder: Path) -> None:
+    """Write the hashes of all files of a checkpoint into it, and everything to the disk."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != HASHES)
+    for path in files:
+        _sync(path)
+    hashes = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
+    write_text(folder / HASHES, json.dumps(hashes, indent=2))
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_intact(folder: str | Path) -> bool:
+    """Tell whether every file of a checkpoint is there and has the hash it was written with."""
+    folder = Path(folder)
+    try:
+        hashes = json.loads((folder / HASHES).read_text(encoding="utf-8"))
+        return all(file_hash(folder / name) == known for name, known in hashes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def latest_intact(folder: str | Path) -> tuple[Path | None, list[Path]]:
+    """Return the newest checkpoint that is intact, and the damaged ones that are newer."""
+    damaged: list[Path] = []
+    for path in reversed(checkpoints(folder)):
+        if is_intact(path):
+            return path, damaged
+        damaged.append(path)
+    return None, damaged
+
+
+def publish(staged: Path, folder: Path) -> Path:
+    """Seal a checkpoint that was written in a staging folder and give it its name."""
+    seal(staged)
+    final = folder / staged.name
+    if final.exists():
+        shutil.rmtree(final)
+    os.replace(staged, final)
+    _sync(folder)
+    return final
+
+
+def rotate(folder: str | Path, *, keep: int, best_step: int | None) -> None:
+    """Remove all checkpoints but the newest ``keep`` and the best one."""
+    for path in checkpoints(folder)[:-keep]:
+        if checkpoint_step(path) != best_step:
+            shutil.rmtree(path)
+
+
+def average_checkpoints(folders: Sequence[str | Path], path: str | Path) -> None:
+    """Write the mean of the weights of checkpoints, computed in float64, as one file."""
+    if not folders:
+        raise ValueError("There must be at least one checkpoint to average; got none.")
+    total: dict[str, torch.Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+    for folder in folders:
+        with safe_open(Path(folder) / _WEIGHTS, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  # the file is no mapping
+                weights = file.get_tensor(name)
+                dtypes[name] = weights.dtype
+                total[name] = total[name] + weights.double() if name in total else weights.double()
+    mean = {name: (x / len(folders)).to(dtypes[name]) for name, x in total.items()}
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        save_file(mean, temporary, metadata={"format": "pt"})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,185 @@
+"""What watches training: the best model so far, the log, the request to stop."""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from adasparse.integrations.huggingface.measure import current_alpha
+from adasparse.training.files import write_text
+
+
+class BestModel(TrainerCallback):
+    """Remembers the step with the best score on development data, saves it, and ends training.
+
+    Args:
+        metric: Name among the metrics of an evaluation.
+        is_better_high: Whether more is better.
+        patience: After how many evaluations without a better score to stop; 0 for never.
+    """
+
+    def __init__(self, metric: str, *, is_better_high: bool, patience: int) -> None:
+        self.metric, self.is_better_high, self.patience = metric, is_better_high, patience
+        self._forget()
+
+    def _forget(self) -> None:
+        self.value: float | None = None
+        self.step: int | None = None
+        self.misses = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether patience has run out."""
+        return 0 < self.patience <= self.misses
+
+    def replay(self, history: list[dict[str, Any]]) -> None:
+        """Start over with the evaluations of a checkpoint."""
+        self._forget()
+        for entry in history:
+            if self.metric in entry:
+                self._compare(entry[self.metric], entry["step"])
+
+    def _compare(self, value: float, step: int) -> bool:
+        """Tell whether this is the best so far."""
+        gain = 0.0 if self.value is None else value - self.value
+        if self.value is None or (gain > 0 if self.is_better_high else gain < 0):
+            self.value, self.step, self.misses = value, step, 0
+            return True
+        self.misses += 1
+        return False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Take over what a checkpoint knows."""
+        self.replay(state.log_history)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Compare with the best so far; save if this is it, end training if patience is out."""
+        assert metrics is not None
+        if self._compare(metrics[self.metric], state.global_step):
+            control.should_save = True
+        elif self.is_over:
+            control.should_save = True
+            control.should_training_stop = True
+
+
+class SpeedMeter(TrainerCallback):
+    """Counts tokens and the time that steps take, evaluation and checkpoints left out."""
+
+    def __init__(self) -> None:
+        self.tokens, self.seconds, self._start = 0, 0.0, 0.0
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Start the clock."""
+        self._start = time.perf_counter()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Stop it."""
+        self.seconds += time.perf_counter() - self._start
+
+    def drain(self) -> float:
+        """Return tokens per second since the last call."""
+        speed = self.tokens / max(self.seconds, 1e-9)
+        self.tokens, self.seconds = 0, 0.0
+        return speed
+
+
+class StopRequest(TrainerCallback):
+    """Turns the first Ctrl-C or SIGTERM into a checkpoint and an end after the current step."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._before: dict[int, Any] = {}
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Listen to signals, where that is possible."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.is_asked:
+            raise KeyboardInterrupt
+        self.is_asked = True
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Save and stop if asked to."""
+        if self.is_asked:
+            control.should_save = True
+            control.should_training_stop = True
+
+    def restore(self) -> None:
+        """Give signals back their meaning."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+
+class TrainingLog(TrainerCallback):
+    """Writes one JSON object per line and logging interval: loss, speed, scores, every alpha.
+
+    Args:
+        path: The file. Lines after the step that training is taken up at are cut off first.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Cut off what a resumed training writes again."""
+        if state.is_world_process_zero:
+            lines = [line for line in read_log(self.path) if line["step"] <= state.global_step]
+            write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add a line."""
+        if not state.is_world_process_zero or not logs or "train_runtime" in logs:
+            return
+        line: dict[str, Any] = {"step": state.global_step}
+        for key, value in logs.items():
+            line[f"dev_{key.removeprefix('eval_')}" if key.startswith("eval_") else key] = value
+        if "loss" in logs and model is not None:
+            alpha = {name: x.tolist() for name, x in current_alpha(model).items()}
+            line |= {"alpha": alpha} if alpha else {}
+        line["time"] = time.time()
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read_log(path: str | Path) -> list[dict[str, Any]]:
+    """Return the lines of a training log; a last line that was cut short is left out."""
+    path = Path(path)
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines

@@ -1,0 +1,49 @@
+"""The state of an optimizer and its schedule in safetensors and JSON: nothing is pickled."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+_FILE = "optimizer.safetensors"
+
+
+def save_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
+    """Write all that taking up training again needs beside the weights."""
+    state = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for index, values in state["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value.contiguous()
+            else:
+                numbers.setdefault(str(index), {})[name] = value
+    metadata = {
+        "groups": json.dumps(state["param_groups"]),
+        "numbers": json.dumps(numbers),
+        "schedule": json.dumps(schedule.state_dict()),
+    }
+    save_file(tensors, Path(folder) / _FILE, metadata=metadata)
+
+
+def load_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
+    """Put an optimizer and its schedule where ``save_optimizer`` found them."""
+    with safe_open(Path(folder) / _FILE, framework="pt") as file:
+        metadata = file.metadata()
+        numbers = json.loads(metadata["numbers"])
+        state: dict[int, dict[str, Any]] = {int(k): dict(v) for k, v in numbers.items()}
+        for key in file.keys():  # noqa: SIM118  # the file is no mapping
+            index, _, name = key.partition(".")
+            state.setdefault(int(index), {})[name] = file.get_tensor(key)
+    groups = json.loads(metadata["groups"])
+    for group in groups:  # JSON has no tuples
+        if "betas" in group:
+            group["betas"] = tuple(group["betas"])
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    schedule.load_state_dict(json.loads(metadata["schedule"]))
