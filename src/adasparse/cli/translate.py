@@ -140,7 +140,8 @@ def _save_attention(
     model: Any, tokenizer: Any, sentences: list[str], found: list[list[Any]], path: Path
 ) -> None:
     """Save the attention of each sentence and its best translation; empty lines have none."""
-    from adasparse.analysis import record_translations, save_recording
+    from adasparse.analysis import record, save_recording
 
     pairs = [(s, best[0].text) for s, best in zip(sentences, found, strict=True) if s.strip()]
-    save_recording(path, record_translations(model, tokenizer, pairs))
+    sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
+    save_recording(path, record(model, tokenizer, sources, targets))
