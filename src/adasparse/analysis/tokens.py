@@ -130,7 +130,7 @@ def is_punctuation(text: str) -> bool:
     return bool(text) and not any(character.isalnum() for character in text)
 
 
-def _is_unspaced(text: str) -> bool:
+def is_unspaced(text: str) -> bool:
     """Tell whether a token is of a script that puts no spaces between words."""
     return any(
         "\u3040" <= c <= "\u30ff" or "\u3400" <= c <= "\u9fff" or "\u0e00" <= c <= "\u0e7f"
@@ -157,7 +157,7 @@ def _words(pieces: list[_Piece]) -> list[int]:
 
 def _continues(before: _Piece, piece: _Piece) -> bool:
     """Tell whether a piece belongs to the word of the one before."""
-    if _is_unspaced(before.text) or _is_unspaced(piece.text):
+    if is_unspaced(before.text) or is_unspaced(piece.text):
         return False
     if (piece.begins or before.ends) and not (piece.joins or before.joins):
         return False
