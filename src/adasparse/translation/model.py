@@ -30,7 +30,6 @@ def build_model(recipe: TranslationRecipe, tokenizer: PreTrainedTokenizerFast) -
         activation_dropout=recipe.activation_dropout,
         activation_function="relu",
         scale_embedding=True,
-        init_std=recipe.width**-0.5,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=tokenizer.pad_token_id,
