@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers, is_first_process
 
 
 def train(
@@ -32,30 +33,30 @@ def train(
     """
     with user_errors():
         from rich.console import Console
-        from transformers.utils import logging
 
         from adasparse.training import ProgressBar, TrainingStopped, read_recipe
-        from adasparse.translation import train as training
+        from adasparse.translation.dry_run import dry_run as rehearse
         from adasparse.translation.recipe import TranslationRecipe
+        from adasparse.translation.train import train as run
 
-        logging.disable_progress_bar()
+        hush_transformers()
         settings = read_recipe(TranslationRecipe, recipe, changes or ())
         if dry_run:
-            plan = asdict(training.dry_run(settings))
-            hours = plan["seconds_per_step"] * settings.max_steps / 3600
-            plan["hours_at_most"] = hours
+            plan = asdict(rehearse(settings, resume=resume))
+            plan["hours_at_most"] = plan["seconds_per_step"] * settings.max_steps / 3600
             typer.echo(json.dumps(plan, indent=2) if as_json else _describe(plan))
             return
-        console = Console(stderr=True, highlight=False)
-        progress = ProgressBar({"eval_bleu": "dev BLEU"}, console)
+        console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        progress = ProgressBar({"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}, console)
         try:
-            output = training.train(
-                settings, resume=resume, report=console.print, progress=progress
-            )
+            output = run(settings, resume=resume, report=console.print, progress=progress)
         except TrainingStopped as stopped:
-            console.print(f"{stopped} Add --resume to the same command to go on.")
+            if is_first_process():
+                console.print(f"{stopped} Add --resume to the same command to go on.")
             raise typer.Exit(1) from stopped
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    if not is_first_process():
+        return
     if as_json:
         typer.echo(json.dumps({"output": str(output), **results}, indent=2))
         return

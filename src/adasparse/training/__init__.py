@@ -20,10 +20,11 @@ from adasparse.training.checkpoints import (
     is_intact,
     latest_intact,
 )
+from adasparse.training.folder import check_folder, prepare_folder
 from adasparse.training.monitor import BestModel, TrainingLog, read_log
 from adasparse.training.progress import ProgressBar, alpha_picture
 from adasparse.training.recipe import check_recipe, read_recipe, write_recipe
-from adasparse.training.run import prepare_folder, run_training
+from adasparse.training.run import first_decides, run_training
 from adasparse.training.trainer import EngineMixin, TrainingStopped, training_arguments
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
     "TrainingStopped",
     "alpha_picture",
     "average_checkpoints",
+    "check_folder",
     "check_recipe",
     "checkpoints",
+    "first_decides",
     "is_intact",
     "latest_intact",
     "prepare_folder",

@@ -37,6 +37,8 @@ class TokenBatches(BatchSampler):
     ) -> None:
         if len(lengths) == 0:
             raise ValueError("lengths must have at least one example; got none.")
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1; got {max_tokens}.")
         self.lengths = _coarse(np.asarray(lengths, dtype=np.int64))
         self.seed = seed
         self._bounds = _bounds(np.sort(self.lengths), max_tokens)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from adasparse.training.files import file_hash, write_text
@@ -58,7 +58,9 @@ def is_intact(folder: str | Path) -> bool:
     folder = Path(folder)
     try:
         hashes = json.loads((folder / HASHES).read_text(encoding="utf-8"))
-        return all(file_hash(folder / name) == known for name, known in hashes.items())
+        return bool(hashes) and all(
+            file_hash(folder / name) == known for name, known in hashes.items()
+        )
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -73,6 +75,11 @@ def latest_intact(folder: str | Path) -> tuple[Path | None, list[Path]]:
     return None, damaged
 
 
+def is_disk_error(error: Exception) -> bool:
+    """Tell whether an error is the disk's, also when a library in Rust says so in its own words."""
+    return isinstance(error, OSError | SafetensorError) or "os error" in str(error)
+
+
 def publish(staged: Path, folder: Path) -> Path:
     """Seal a checkpoint that was written in a staging folder and give it its name."""
     seal(staged)
@@ -84,10 +91,21 @@ def publish(staged: Path, folder: Path) -> Path:
     return final
 
 
-def rotate(folder: str | Path, *, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest ``keep`` and the best one."""
-    for path in checkpoints(folder)[:-keep]:
-        if checkpoint_step(path) != best_step:
+def regular(found: Sequence[Path], *, every: int) -> list[Path]:
+    """Return the checkpoints that are written whether or not training is interrupted.
+
+    Those are the ones at multiples of ``every`` and the newest. Others are there because training
+    was stopped, or because they were the best for a while.
+    """
+    return [path for path in found if checkpoint_step(path) % every == 0 or path == found[-1]]
+
+
+def rotate(folder: str | Path, *, keep: int, every: int, best_step: int | None) -> None:
+    """Remove all checkpoints but the best one and the newest ``keep`` of the regular ones."""
+    found = checkpoints(folder)
+    kept = regular(found, every=every)[-keep:]
+    for path in found:
+        if path not in kept and checkpoint_step(path) != best_step:
             shutil.rmtree(path)
 
 

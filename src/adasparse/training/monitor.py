@@ -1,13 +1,17 @@
 """What watches training: the best model so far, the log, the request to stop."""
 
 import json
+import math
+import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from adasparse.integrations.huggingface.measure import current_alpha
@@ -45,9 +49,11 @@ class BestModel(TrainerCallback):
                 self._compare(entry[self.metric], entry["step"])
 
     def _compare(self, value: float, step: int) -> bool:
-        """Tell whether this is the best so far."""
-        gain = 0.0 if self.value is None else value - self.value
-        if self.value is None or (gain > 0 if self.is_better_high else gain < 0):
+        """Tell whether this is the best so far, which what is no number never is."""
+        if not math.isnan(value) and (
+            self.value is None
+            or (value > self.value if self.is_better_high else value < self.value)
+        ):
             self.value, self.step, self.misses = value, step, 0
             return True
         self.misses += 1
@@ -77,18 +83,30 @@ class BestModel(TrainerCallback):
 
 
 class SpeedMeter(TrainerCallback):
-    """Counts tokens and the time that steps take, evaluation and checkpoints left out."""
+    """Counts tokens and the time they take, evaluation and checkpoints left out."""
 
     def __init__(self) -> None:
-        self.tokens, self.seconds, self._start = 0, 0.0, 0.0
+        self.tokens, self.seconds = 0, 0.0
+        self._start: float | None = None
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Start the clock."""
-        self._start = time.perf_counter()
+        """Start the clock, if this is the first step."""
+        if self._start is None:
+            self._start = time.perf_counter()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        """Stop it."""
-        self.seconds += time.perf_counter() - self._start
+        """Count what has passed since the last step ended: waiting for data is part of it."""
+        now = time.perf_counter()
+        self.seconds += 0.0 if self._start is None else now - self._start
+        self._start = now
+
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """Leave out what has passed."""
+        self._start = time.perf_counter()
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        """Leave out what has passed."""
+        self._start = time.perf_counter()
 
     def drain(self) -> float:
         """Return tokens per second since the last call."""
@@ -98,10 +116,21 @@ class SpeedMeter(TrainerCallback):
 
 
 class StopRequest(TrainerCallback):
-    """Turns the first Ctrl-C or SIGTERM into a checkpoint and an end after the current step."""
+    """Turns the first Ctrl-C or SIGTERM into a checkpoint and an end after the current step.
 
-    def __init__(self) -> None:
+    It is enough that one of several processes gets the signal. A second one, a moment later, stops
+    at once.
+
+    Args:
+        report: Gets a message when the signal arrives.
+    """
+
+    #: Seconds in which signals are one: launchers pass on what their processes got as well.
+    same = 1.0
+
+    def __init__(self, report: Callable[[str], None] = lambda message: None) -> None:
         self.is_asked = False
+        self._report, self._process, self._since = report, os.getpid(), 0.0
         self._before: dict[int, Any] = {}
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -111,14 +140,23 @@ class StopRequest(TrainerCallback):
                 self._before[number] = signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.is_asked:
+        if os.getpid() != self._process:
+            return  # a process that prepares batches; this one tells it when to end
+        if not self.is_asked:
+            self.is_asked, self._since = True, time.monotonic()
+            self._report("Stopping after this step, with a checkpoint. Once more: at once.")
+        elif time.monotonic() - self._since > self.same:
             raise KeyboardInterrupt
-        self.is_asked = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Save and stop if asked to."""
+        """Save and stop if any process was asked to."""
+        if args.world_size > 1:
+            asked = torch.tensor(float(self.is_asked), device=args.device)
+            torch.distributed.all_reduce(asked)
+            if asked.item() and not self.is_asked:
+                self.is_asked, self._since = True, time.monotonic()
         if self.is_asked:
             control.should_save = True
             control.should_training_stop = True
@@ -126,7 +164,7 @@ class StopRequest(TrainerCallback):
     def restore(self) -> None:
         """Give signals back their meaning."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
         self._before.clear()
 
 
@@ -177,7 +215,7 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError:

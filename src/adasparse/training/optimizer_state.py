@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-_FILE = "optimizer.safetensors"
+_FILE, _REST = "optimizer.safetensors", "rest"
 
 
 def save_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
@@ -24,26 +24,25 @@ def save_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRSchedul
                 tensors[f"{index}.{name}"] = value.contiguous()
             else:
                 numbers.setdefault(str(index), {})[name] = value
-    metadata = {
-        "groups": json.dumps(state["param_groups"]),
-        "numbers": json.dumps(numbers),
-        "schedule": json.dumps(schedule.state_dict()),
+    rest = {
+        "groups": state["param_groups"],
+        "numbers": numbers,
+        "schedule": schedule.state_dict(),
     }
-    save_file(tensors, Path(folder) / _FILE, metadata=metadata)
+    # One entry: the order of several is another each time, and so would be the file.
+    save_file(tensors, Path(folder) / _FILE, metadata={_REST: json.dumps(rest)})
 
 
 def load_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
     """Put an optimizer and its schedule where ``save_optimizer`` found them."""
     with safe_open(Path(folder) / _FILE, framework="pt") as file:
-        metadata = file.metadata()
-        numbers = json.loads(metadata["numbers"])
-        state: dict[int, dict[str, Any]] = {int(k): dict(v) for k, v in numbers.items()}
+        rest = json.loads(file.metadata()[_REST])
+        state: dict[int, dict[str, Any]] = {int(k): v for k, v in rest["numbers"].items()}
         for key in file.keys():  # noqa: SIM118  # the file is no mapping
             index, _, name = key.partition(".")
             state.setdefault(int(index), {})[name] = file.get_tensor(key)
-    groups = json.loads(metadata["groups"])
-    for group in groups:  # JSON has no tuples
+    for group in rest["groups"]:  # JSON has no tuples
         if "betas" in group:
             group["betas"] = tuple(group["betas"])
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    schedule.load_state_dict(json.loads(metadata["schedule"]))
+    optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
+    schedule.load_state_dict(rest["schedule"])

@@ -5,11 +5,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from adasparse.integrations.huggingface.measure import current_alpha
 
 _BARS = "▁▂▃▄▅▆▇█"
+#: More heads than this are drawn as one block per attention.
+_MOST_HEADS = 24
 
 
 def alpha_picture(values: Iterable[float], *, low: float = 1.0, high: float = 2.0) -> str:
@@ -51,7 +55,9 @@ class ProgressBar(TrainerCallback):
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn(
+                "{task.fields[status]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
             console=self.console,
         )
         self._bar.start()
@@ -63,6 +69,8 @@ class ProgressBar(TrainerCallback):
         """Move on."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=state.global_step)
+            if control.should_evaluate:
+                self._draw("scoring development data  ")
 
     def on_log(
         self,
@@ -76,25 +84,42 @@ class ProgressBar(TrainerCallback):
         """Show the newest numbers."""
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
+        news: dict[str, str] = {}
         if "loss" in logs:
-            self._shown["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
-            self._shown["loss"] = f"{logs['loss']:.3f}"
-            heads = [x for alpha in current_alpha(model).values() for x in alpha.tolist()]
-            if len(set(heads)) > 1:
-                self._shown["α"] = alpha_picture(heads)
+            news["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
+            news["loss"] = f"{logs['loss']:.3f}"
+            news |= _alpha_news(model)
         for key, label in self.metrics.items():
             if key in logs:
-                self._shown[label] = f"{logs[key]:.2f}"
-        status = "  ".join(f"{name} {value}" for name, value in self._shown.items())
+                news[label] = f"{logs[key]:.2f}"
+        self._shown |= news
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], status=status)
-        else:
+            self._draw()
+        elif news:
             self.console.print(
-                f"step {state.global_step}/{state.max_steps}  {status}", soft_wrap=True
+                f"step {state.global_step}/{state.max_steps}  {_listed(news)}", soft_wrap=True
             )
+
+    def _draw(self, before: str = "") -> None:
+        assert self._bar is not None
+        self._bar.update(self._bar.task_ids[0], status=before + _listed(self._shown))
 
     def close(self) -> None:
         """Take the bar down, whatever happened."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _listed(shown: dict[str, str]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _alpha_news(model: nn.Module) -> dict[str, str]:
+    """Return a picture of alpha, unless all heads have the same."""
+    modules = [alpha.tolist() for alpha in current_alpha(model).values()]
+    heads = [x for alpha in modules for x in alpha]
+    if len(set(heads)) < 2:
+        return {}
+    means = [sum(alpha) / len(alpha) for alpha in modules]
+    return {"α": alpha_picture(heads if len(heads) <= _MOST_HEADS else means)}

@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -12,6 +12,9 @@ from adasparse.training.files import write_text
 
 Recipe = TypeVar("Recipe")
 
+#: What a message about a recipe begins with, here and where a dataclass checks its own values.
+MISTAKES = "The recipe has mistakes: "
+
 
 def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()) -> Recipe:
     """Return the recipe in a YAML file, as ``cls``, with ``key=value`` changes.
@@ -19,7 +22,7 @@ def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()
     Args:
         cls: A keyword-only dataclass; it checks values on construction.
         path: The file: one mapping of keys to plain values.
-        changes: Texts ``key=value``, values as in YAML.
+        changes: Texts ``key=value``, values as in YAML; text is taken as it is.
 
     Raises:
         ValueError: With all that is wrong: unknown keys, missing keys, values of another type.
@@ -35,17 +38,18 @@ def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()
         values = {}
     if not isinstance(values, dict):
         raise ValueError(f"A recipe must be a mapping of keys to values; {path} is not.")
-    return check_recipe(cls, {**values, **_read_changes(changes)})
+    return check_recipe(cls, {**values, **_read_changes(cls, changes)})
 
 
-def _read_changes(changes: Iterable[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:
+    hints, found = get_type_hints(cls), {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"A change of a recipe must be key=value; got {change!r}.")
+        key = key.strip()
         try:
-            found[key.strip()] = yaml.safe_load(value)
+            found[key] = value if hints.get(key) is str else yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ValueError(f"The value of {change!r} is not YAML: {error}") from error
     return found
@@ -64,15 +68,23 @@ def check_recipe(cls: type[Recipe], values: Mapping[str, Any]) -> Recipe:
             given[key] = _convert(value, hints[key])
         except ValueError as error:
             mistakes.append(f"{key} must be {error}; got {value!r}")
-    missing = [
+    needed = [
         name
         for name, field in known.items()
-        if name not in values and field.default is field.default_factory  # both are MISSING
+        if field.default is MISSING and field.default_factory is MISSING
     ]
-    mistakes += [f"{name} is missing: give {name}=..." for name in missing]
+    mistakes += [f"{name} is missing: give {name}=..." for name in needed if name not in values]
+    # Text that is missing is empty for now, so that the class checks the other values.
+    empty = {name: "" for name in needed if name not in given and hints[name] is str}
+    try:
+        recipe = cls(**{**empty, **given})
+    except ValueError as error:
+        mistakes.append(str(error).removeprefix(MISTAKES).removesuffix("."))
+    except TypeError:  # a value that is no text is missing
+        assert mistakes
     if mistakes:
-        raise ValueError("The recipe has mistakes: " + "; ".join(mistakes) + ".")
-    return cls(**given)
+        raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
+    return recipe
 
 
 def _convert(value: Any, hint: Any) -> Any:
@@ -89,18 +101,27 @@ def _convert(value: Any, hint: Any) -> Any:
         raise ValueError(f"one of {', '.join(map(str, get_args(hint)))}")
     if hint is bool and isinstance(value, bool):
         return value
-    if hint is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+    if hint is str and isinstance(value, (str, int)) and not isinstance(value, bool):
         return str(value)
-    if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value == int(value):
-            return int(value)
-    elif hint is float and not isinstance(value, bool):
-        try:  # YAML takes 2e-3 for text
-            return float(value)
-        except (TypeError, ValueError):
-            pass
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    number = _number(value)
+    if hint is float and number is not None:
+        return number
+    if hint is int and number is not None and number.is_integer():
+        return int(number)
     names = {bool: "true or false", str: "text", int: "an integer", float: "a number"}
     raise ValueError(names[hint])
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also of text: YAML takes 2e-3 for that."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def write_recipe(recipe: Any, path: str | Path) -> None:

@@ -1,76 +1,71 @@
 """One training from start or checkpoint to its end."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch.distributed as dist
 from transformers import TrainerState
 
-from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
 from adasparse.training.monitor import StopRequest
 from adasparse.training.trainer import TrainingStopped
 
-#: Folder of the checkpoints, in that of a run.
-CHECKPOINTS = "checkpoints"
+Found = TypeVar("Found")
 
 
-def prepare_folder(
-    output: str | Path, *, resume: bool, report: Callable[[str], None]
-) -> Path | None:
-    """Make the folder of a run ready; return the checkpoint to go on from, if any.
+def run_training(
+    trainer: Any, checkpoint: Path | None, *, report: Callable[[str], None] = lambda message: None
+) -> bool:
+    """Train to the end; return whether there was anything left to train.
 
     Args:
-        output: The folder.
-        resume: Whether to go on with what is in there. Without it, the folder must be empty.
-        report: Gets a message for each damaged checkpoint.
-    """
-    output = Path(output)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output must be a folder; {output} is a file.")
-    folder = output / CHECKPOINTS
-    if not resume:
-        if output.is_dir() and any(output.iterdir()):
-            raise ValueError(
-                f"output must be a new or empty folder; {output} has files in it. "
-                "Add --resume to go on with the training there, or name another folder."
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder / STAGING, ignore_errors=True)
-    found, damaged = latest_intact(folder)
-    for path in damaged:
-        report(f"{path.name} is damaged and is not used.")
-    if damaged and found is None:
-        raise ValueError(
-            f"None of the checkpoints in {folder} is intact: "
-            f"{', '.join(path.name for path in checkpoints(folder))}. Start in another folder."
-        )
-    report(
-        "There is no checkpoint yet: training starts from the beginning."
-        if found is None
-        else f"Going on after step {checkpoint_step(found)}."
-    )
-    return found
-
-
-def run_training(trainer: Any, checkpoint: Path | None) -> None:
-    """Train to the end; that of a training that ended early has been reached already.
+        trainer: A Trainer with the engine.
+        checkpoint: Where to go on from.
+        report: Gets a message when a signal asks to stop.
 
     Raises:
-        TrainingStopped: If Ctrl-C or SIGTERM asked for it; a checkpoint has been written.
+        TrainingStopped: If Ctrl-C or SIGTERM asked for it, after a checkpoint; if the disk failed.
     """
     if checkpoint is not None:
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if state.global_step > trainer.args.max_steps:
+            raise ValueError(
+                f"max_steps must be at least {state.global_step}, where this training is already; "
+                f"got {trainer.args.max_steps}."
+            )
         trainer.best.replay(state.log_history)
-        if trainer.best.is_over:
-            return
-    request = StopRequest()
+        if trainer.best.is_over or state.global_step == trainer.args.max_steps:
+            return False
+    request = StopRequest(report)
     trainer.add_callback(request)
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except OSError as error:
+        raise TrainingStopped(
+            f"Training ended after step {trainer.state.global_step}: {error}."
+        ) from error
     finally:
         request.restore()
     if request.is_asked and trainer.state.global_step < trainer.state.max_steps:
         raise TrainingStopped(f"Stopped after step {trainer.state.global_step}, as asked.")
+    return True
+
+
+def first_decides(action: Callable[[], Found]) -> Found:
+    """Return what ``action`` gives in the first of several processes; all raise what it raises.
+
+    The others wait and do not run it.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return action()
+    outcome: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            outcome[0] = action()
+        except Exception as error:
+            outcome[1] = error
+    dist.broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise outcome[1]
+    found: Found = outcome[0]
+    return found

@@ -1,5 +1,7 @@
 """What the Trainer of transformers does differently here, and its arguments."""
 
+import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +10,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 from adasparse.training.batches import TokenBatches
-from adasparse.training.checkpoints import STAGING, publish, rotate
+from adasparse.training.checkpoints import STAGING, is_disk_error, publish, rotate
+from adasparse.training.files import write_text
 from adasparse.training.monitor import BestModel, SpeedMeter
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
+
+#: What has been lost since the log was last written to, in a checkpoint.
+_LOSS = "loss.json"
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
@@ -34,7 +41,7 @@ def training_arguments(cls: type[Arguments], **changes: Any) -> Arguments:
         "logging_strategy": "steps",
         "lr_scheduler_type": "inverse_sqrt",
         "remove_unused_columns": False,
-        "report_to": ["tensorboard"],
+        "report_to": "none",
         "save_strategy": "steps",
     }
     return cls(**{**fixed, **changes})
@@ -51,6 +58,7 @@ class EngineMixin:
         batches: Which examples go together, for the whole training.
         keep: How many checkpoints to keep beside the best one.
         best: Which one that is, also added as a callback.
+        tensorboard: Folder for what TensorBoard shows; nothing is written if None.
     """
 
     # What the Trainer has.
@@ -60,23 +68,38 @@ class EngineMixin:
     control: Any
     data_collator: Callable[[list[Any]], dict[str, Tensor]]
     lr_scheduler: Any
+    model: Any
     optimizer: Any
+    processing_class: Any
     state: Any
     train_dataset: Any
+    _globalstep_last_logged: int
+    _tr_loss: Tensor
 
     def __init__(
-        self, *args: Any, batches: TokenBatches, keep: int, best: BestModel, **kwargs: Any
+        self,
+        *args: Any,
+        batches: TokenBatches,
+        keep: int,
+        best: BestModel,
+        tensorboard: str | Path | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._batches, self._keep, self.best = batches, keep, best
         self._micro_batch = (-1, 0)
         self._is_staging = False
+        self._speed = SpeedMeter()
         trainer: Any = self
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
-        self._speed = SpeedMeter()
-        trainer.add_callback(self._speed)
-        trainer.add_callback(best)
+        self._loss_since_log = _LossSinceLog(trainer)
+        for callback in (self._loss_since_log, self._speed, best):
+            trainer.add_callback(callback)
+        if tensorboard is not None:
+            writer = TensorBoardCallback()
+            writer.logging_dir = str(tensorboard)
+            trainer.add_callback(writer)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return batches by tokens, those of this process."""
@@ -108,6 +131,16 @@ class EngineMixin:
         if "loss" in logs:
             logs["tokens_per_second"] = self._speed.drain()
         super().log(logs, start_time)  # type: ignore[misc]
+        if not math.isfinite(logs.get("loss", 0.0)):
+            raise ValueError(
+                f"The loss must be a number; it is {logs['loss']} after step "
+                f"{self.state.global_step}. Try a smaller learning_rate or more warmup_steps."
+            )
+
+    def _init_training_state(self, max_steps: int, *args: Any) -> Any:
+        found = super()._init_training_state(max_steps, *args)  # type: ignore[misc]
+        self.state.compute_steps(self.args, max_steps)  # a checkpoint has those it was made with
+        return found
 
     def _get_output_dir(self, trial: Any) -> str:
         folder: str = super()._get_output_dir(trial)  # type: ignore[misc]
@@ -117,19 +150,30 @@ class EngineMixin:
         """Write a checkpoint elsewhere, note its hashes, and only then give it its name."""
         folder = Path(self.args.output_dir)
         staging = folder / STAGING
+        staged = staging / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         self._is_staging = True
         try:
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
+            loss = self.accelerator.gather(self._tr_loss).mean().item()
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                publish(staging / f"checkpoint-{self.state.global_step}", folder)
-                rotate(folder, keep=self._keep, best_step=self.best.step)
-        except OSError as error:
+                write_text(staged / _LOSS, json.dumps([loss, self._globalstep_last_logged]))
+                publish(staged, folder)
+                rotate(
+                    folder,
+                    keep=self._keep,
+                    every=self.state.save_steps,
+                    best_step=self.best.step,
+                )
+        except Exception as error:
+            if not is_disk_error(error):
+                raise
             raise TrainingStopped(
-                f"The checkpoint of step {self.state.global_step} could not be written: {error}"
+                f"The checkpoint of step {self.state.global_step} could not be written: {error}. "
+                f"Make room where {folder} is."
             ) from error
         finally:
             self._is_staging = False
@@ -137,9 +181,11 @@ class EngineMixin:
                 shutil.rmtree(staging, ignore_errors=True)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        super()._save(output_dir, state_dict)  # type: ignore[misc]
-        if self.args.should_save:  # a pickle of settings that stand in the recipe
-            (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink()
+        """Write model and tokenizer; the settings, which Trainer pickles, stand in the recipe."""
+        output_dir = output_dir or self.args.output_dir
+        self.model.save_pretrained(output_dir, state_dict=state_dict)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(output_dir)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self.args.should_save:
@@ -148,6 +194,7 @@ class EngineMixin:
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             load_optimizer(checkpoint, self.optimizer, self.lr_scheduler)
+            self._loss_since_log.checkpoint = checkpoint
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         pass  # tied and fixed weights are not in the file, the rest is known by its hash
@@ -157,6 +204,21 @@ class EngineMixin:
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         pass
+
+
+class _LossSinceLog(TrainerCallback):
+    """Gives back what a checkpoint knows of the loss that the next line of the log is about."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.checkpoint: str | None = None
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Take up where the checkpoint was."""
+        if self.checkpoint is not None:
+            loss, last = json.loads((Path(self.checkpoint) / _LOSS).read_text(encoding="utf-8"))
+            self.trainer._tr_loss += loss
+            self.trainer._globalstep_last_logged = last
 
 
 def count_tokens(inputs: dict[str, Tensor]) -> int:

@@ -3,9 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from adasparse.translation.model import padded
 
@@ -25,6 +30,8 @@ class Translation:
     ids: tuple[int, ...]
 
 
+#: Numbers that a search may keep, of all its steps: those of one batch, over the vocabulary.
+_MOST_NUMBERS = 2**28
 #: What an empty line becomes.
 EMPTY = Translation(text="", score=0.0, ids=())
 
@@ -34,8 +41,8 @@ def too_long(
 ) -> dict[int, int]:
     """Return the numbers of sentences that are too long for a model, and their tokens."""
     limit = model.config.max_position_embeddings
-    lengths = {i: len(ids) for i, ids in enumerate(_encode(sentences, tokenizer))}
-    return {i: length for i, length in lengths.items() if length > limit}
+    lengths = [len(ids) for ids in _encode(sentences, tokenizer)]
+    return {i: length for i, length in enumerate(lengths) if length > limit}
 
 
 def _encode(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
@@ -56,8 +63,9 @@ def translate(
 ) -> list[list[Translation]]:
     """Return the ``n_best`` translations of each sentence, best first, by beam search.
 
-    Sentences of about the same length are translated together; the result is in the order given.
-    Blank sentences have one translation, the empty one.
+    Sentences of about the same length are translated together, which makes no difference to what
+    becomes of each; the result is in the order given. Blank sentences have one translation, the
+    empty one.
 
     Args:
         model: An encoder-decoder; it is put into evaluation mode and back.
@@ -67,37 +75,39 @@ def translate(
         n_best: How many of them to return.
         length_penalty: Exponent of the length by which log-probabilities are divided.
         batch_tokens: Tokens of a batch of source sentences times beams, padding included.
-        max_ratio: Translations end after this many times the tokens of the source, and a few.
+        max_ratio: Translations end after this many times the tokens of their source, and ten.
         on_done: Called with the number of sentences after each batch.
     """
     if n_best > beam:
         raise ValueError(f"n_best must be at most beam={beam}; got {n_best}.")
-    longest = too_long(sentences, model, tokenizer)
-    if longest:
-        i, length = next(iter(longest.items()))
-        raise ValueError(
-            f"Sentences may have {model.config.max_position_embeddings} tokens; "
-            f"number {i + 1} has {length}."
-        )
+    encoded, most = _encode(sentences, tokenizer), model.config.max_position_embeddings
+    for i, ids in enumerate(encoded):
+        if len(ids) > most:
+            raise ValueError(f"Sentences may have {most} tokens; number {i + 1} has {len(ids)}.")
     results = [[EMPTY]] * len(sentences)
-    wanted = [i for i, sentence in enumerate(sentences) if sentence.strip()]
-    encoded = _encode([sentences[i] for i in wanted], tokenizer)
+    blank = tokenizer("").input_ids  # also of a sentence that normalization leaves nothing of
+    wanted = [i for i, text in enumerate(sentences) if text.strip() and encoded[i] != blank]
+    limits = [min(int(max_ratio * len(ids)) + 10, most - 1) for ids in encoded]
     was_training = model.training
     model.eval()
     try:
-        for batch in _batches([len(ids) for ids in encoded], batch_tokens // beam):
-            rows = [encoded[j] for j in batch]
+        for batch in _batches(
+            {i: len(encoded[i]) for i in wanted},
+            limits,
+            batch_tokens=batch_tokens // beam,
+            most_written=_MOST_NUMBERS // (beam * model.config.vocab_size),
+        ):
             found = _translate_batch(
                 model,
                 tokenizer,
-                rows,
+                [encoded[i] for i in batch],
+                limits=[limits[i] for i in batch],
                 beam=beam,
                 n_best=n_best,
                 length_penalty=length_penalty,
-                max_ratio=max_ratio,
             )
-            for j, translations in zip(batch, found, strict=True):
-                results[wanted[j]] = translations
+            for i, translations in zip(batch, found, strict=True):
+                results[i] = translations
             if on_done is not None:
                 on_done(len(batch))
     finally:
@@ -105,14 +115,34 @@ def translate(
     return results
 
 
-def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+def _batches(
+    lengths: dict[int, int], limits: Sequence[int], *, batch_tokens: int, most_written: int
+) -> Iterator[list[int]]:
     """Yield numbers of sentences of similar lengths, longest first, so that memory peaks first."""
-    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
+    order = sorted(lengths, key=lambda i: -lengths[i])
     start = 0
     while start < len(order):
-        size = max(1, batch_tokens // lengths[order[start]])
+        longest = order[start]
+        size = max(1, min(batch_tokens // lengths[longest], most_written // limits[longest]))
         yield order[start : start + size]
         start += size
+
+
+class _EndAtLimit(LogitsProcessor):
+    """Lets a sentence end when it has reached its own limit, whatever the others do."""
+
+    def __init__(self, limits: Sequence[int], *, beam: int, eos: int, device: torch.device) -> None:
+        self.limits = torch.tensor(limits, device=device).repeat_interleave(beam)
+        self.first, self.eos = min(limits), eos
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        """Leave the end alone with its score, where the next token is the last."""
+        length = input_ids.shape[1]  # with the start, so that of the text with the next token
+        if length < self.first:
+            return scores
+        others = torch.ones(scores.shape[1], dtype=torch.bool, device=scores.device)
+        others[self.eos] = False
+        return scores.masked_fill((self.limits <= length)[:, None] & others, -torch.inf)
 
 
 @torch.no_grad()
@@ -121,25 +151,27 @@ def _translate_batch(
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Sequence[int]],
     *,
+    limits: Sequence[int],
     beam: int,
     n_best: int,
     length_penalty: float,
-    max_ratio: float,
 ) -> list[list[Translation]]:
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     source = padded(rows, pad).to(model.device)
-    limit = min(int(max_ratio * source.shape[1]) + 10, model.config.max_position_embeddings - 1)
+    ends = _EndAtLimit(limits, beam=beam, eos=eos, device=model.device)
     found = model.generate(  # type: ignore[operator]
         input_ids=source,
         attention_mask=(source != pad).long(),
         num_beams=beam,
         num_return_sequences=n_best,
         length_penalty=length_penalty,
-        max_new_tokens=limit,
+        max_new_tokens=max(limits),
         max_length=None,
         do_sample=False,
         early_stopping=False,
-        output_scores=beam == 1,
+        logits_processor=LogitsProcessorList([ends]),
+        output_scores=beam > 1,
+        output_logits=beam == 1,
         return_dict_in_generate=True,
     )
     sequences = found.sequences[:, 1:].cpu()
@@ -147,9 +179,9 @@ def _translate_batch(
         scores = found.sequences_scores.tolist()
     else:
         steps = model.compute_transition_scores(  # type: ignore[operator]
-            found.sequences, found.scores, normalize_logits=True
+            found.sequences, found.logits, normalize_logits=True
         )
-        written = (sequences != pad).sum(1).clamp(min=1)
+        written = (sequences != pad).sum(1)
         total = steps.cpu().masked_fill(sequences == pad, 0).sum(1)
         scores = (total / written**length_penalty).tolist()
     texts = tokenizer.batch_decode(sequences, skip_special_tokens=True)

@@ -2,21 +2,31 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from adasparse.training.checkpoints import average_checkpoints, checkpoints
+from adasparse.training.checkpoints import (
+    average_checkpoints,
+    checkpoint_step,
+    checkpoints,
+    is_intact,
+    regular,
+)
 from adasparse.training.files import write_text
-from adasparse.training.run import CHECKPOINTS
+from adasparse.training.folder import CHECKPOINTS
 from adasparse.translation.card import model_card
 from adasparse.translation.data import PreparedData
 from adasparse.translation.recipe import TranslationRecipe
 
 RESULTS = "results.json"
-_AVERAGE = "average.safetensors"
+_WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
+
+#: Without its configuration a folder is no model; without its results a run is not finished.
+_LAST = {"config.json": 1, RESULTS: 2}
 
 
 class Scorer(Protocol):
@@ -27,6 +37,15 @@ class Scorer(Protocol):
         ...
 
 
+def is_finished(recipe: TranslationRecipe, step: int) -> bool:
+    """Tell whether the model of a run is that of the checkpoint after ``step`` steps."""
+    path = Path(recipe.output) / RESULTS
+    if not path.is_file():
+        return False
+    results = json.loads(path.read_text(encoding="utf-8"))
+    return bool(results["step"] == step and results["average"] == recipe.average)
+
+
 def finish_run(
     model: PreTrainedModel,
     recipe: TranslationRecipe,
@@ -34,23 +53,25 @@ def finish_run(
     scorer: Scorer,
     *,
     best_step: int | None,
+    report: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """Save the better of the best checkpoint and the average of the last ones, with a model card.
+    """Save the best of last checkpoint, best checkpoint and average of the last, with a model card.
+
+    Args:
+        model: Gets the weights of each.
+        recipe: How it was trained.
+        data: What it was trained on.
+        scorer: Scores on development data, which decide.
+        best_step: Which checkpoint was the best.
+        report: Gets a message for each damaged checkpoint.
 
     Returns:
-        What ``results.json`` says: ``model``, the name of the candidate that was taken, and the
-        scores of all ``candidates`` on development data.
+        What ``results.json`` says: ``model``, the name of the candidate that was taken, ``step``,
+        and the scores of all ``candidates`` on development data.
     """
     output = Path(recipe.output)
     folder = output / CHECKPOINTS
-    found = checkpoints(folder)
-    weights = {"last": found[-1] / "model.safetensors"}
-    if best_step is not None:
-        weights["best"] = folder / f"checkpoint-{best_step}" / "model.safetensors"
-    last = found[-recipe.average :] if recipe.average > 1 else []
-    if len(last) > 1:
-        average_checkpoints(last, folder / _AVERAGE)
-        weights[f"average of {len(last)}"] = folder / _AVERAGE
+    weights, step = _candidates(folder, recipe, best_step, report)
     candidates = {}
     for name, path in weights.items():
         _load(model, path)
@@ -59,9 +80,36 @@ def finish_run(
     chosen = max(candidates, key=lambda name: sign * candidates[name][recipe.monitor])
     _load(model, weights[chosen])
     (folder / _AVERAGE).unlink(missing_ok=True)
-    results = {"model": chosen, "step": int(found[-1].name.split("-")[1]), "candidates": candidates}
+    results = {
+        "model": chosen,
+        "step": step,
+        "average": recipe.average,
+        "candidates": candidates,
+    }
     _save(output, model, recipe, data, results)
     return results
+
+
+def _candidates(
+    folder: Path, recipe: TranslationRecipe, best_step: int | None, report: Callable[[str], None]
+) -> tuple[dict[str, Path], int]:
+    """Return the weights to choose from, by name, and the step of the last checkpoint."""
+    found = []
+    for path in checkpoints(folder):
+        if is_intact(path):
+            found.append(path)
+        else:
+            report(f"{path.name} is damaged and is not used.")
+    last = found[-1]
+    weights = {"last": last / _WEIGHTS}
+    best = folder / f"checkpoint-{best_step}"
+    if best in found and best != last:
+        weights["best"] = best / _WEIGHTS
+    averaged = regular(found, every=recipe.save_steps)[-recipe.average :]
+    if recipe.average > 1 and len(averaged) > 1:
+        average_checkpoints(averaged, folder / _AVERAGE)
+        weights[f"average of {len(averaged)}"] = folder / _AVERAGE
+    return weights, checkpoint_step(last)
 
 
 def _load(model: PreTrainedModel, path: Path) -> None:
@@ -77,15 +125,16 @@ def _save(
     data: PreparedData,
     results: dict[str, Any],
 ) -> None:
-    """Write the files of the model elsewhere, then move each to its place."""
+    """Write the files of the model elsewhere, then move each to its place, the results last."""
     staging = output / ".model.partial"
     shutil.rmtree(staging, ignore_errors=True)
     try:
         model.save_pretrained(staging)
         data.tokenizer.save_pretrained(staging)
-        write_text(staging / RESULTS, json.dumps(results, indent=2))
         write_text(staging / "README.md", model_card(model, recipe, data, results))
-        for path in staging.iterdir():
+        write_text(staging / RESULTS, json.dumps(results, indent=2))
+        (output / RESULTS).unlink(missing_ok=True)
+        for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):
             path.replace(output / path.name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

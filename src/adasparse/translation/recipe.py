@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adasparse.integrations.huggingface import SparsityConfig
+from adasparse.training.recipe import MISTAKES
 
 Attention = Literal["softmax", "entmax", "adaptive"]
 
@@ -92,7 +93,7 @@ class TranslationRecipe:
     def __post_init__(self) -> None:
         mistakes = [*self._size_mistakes(), *self._number_mistakes()]
         if mistakes:
-            raise ValueError("The recipe has mistakes: " + "; ".join(mistakes) + ".")
+            raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
 
     def _size_mistakes(self) -> list[str]:
         positive = (

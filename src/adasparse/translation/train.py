@@ -1,9 +1,10 @@
 """From a recipe and prepared data to a run: a Hugging Face folder with its log."""
 
+import hashlib
+import json
 import os
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,41 +20,27 @@ from adasparse.training import (
     ProgressBar,
     TokenBatches,
     TrainingLog,
+    TrainingStopped,
+    first_decides,
     prepare_folder,
     run_training,
     training_arguments,
-    write_recipe,
 )
-from adasparse.training.run import CHECKPOINTS
+from adasparse.training.checkpoints import checkpoint_step, is_disk_error
+from adasparse.training.folder import CHECKPOINTS
 from adasparse.translation.data import PairDataset, PreparedData
 from adasparse.translation.decode import translate
-from adasparse.translation.finish import finish_run
+from adasparse.translation.finish import finish_run, is_finished
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.score import score
 
-LOG, RECIPE = "log.jsonl", "recipe.yaml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
-    """What a training would do.
-
-    Args:
-        parameters: Of the model.
-        pairs: Sentence pairs in the training data, without those too long for the model.
-        batches_per_epoch: Batches that all pairs make.
-        epochs: How often each pair would be seen.
-        loss: Of the largest batch, with the first weights.
-        seconds_per_step: Measured on that batch.
-    """
-
-    parameters: int
-    pairs: int
-    batches_per_epoch: int
-    epochs: float
-    loss: float
-    seconds_per_step: float
+LOG = "log.jsonl"
+#: What may be another when a training goes on. Data and batches per update are compared by content.
+FREE = (
+    *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
+    *("threads", "workers", "output", "data", "accumulate"),
+)
 
 
 class DevScorer:
@@ -62,16 +49,14 @@ class DevScorer:
     def __init__(self, data: PreparedData, recipe: TranslationRecipe) -> None:
         self.data, self.recipe = data, recipe
         self.collate = PairCollator(data.tokenizer.pad_token_id)
+        self.batches = TokenBatches(pair_lengths(data.dev), max_tokens=recipe.batch_tokens, seed=0)
 
     @torch.no_grad()
     def loss(self, model: PreTrainedModel) -> float:
         """Return the mean negative log-probability of a token, without label smoothing."""
         was_training, total, tokens = model.training, 0.0, 0
         model.eval()
-        batches = TokenBatches(
-            pair_lengths(self.data.dev), max_tokens=self.recipe.batch_tokens, seed=0
-        )
-        for batch in batches:
+        for batch in self.batches:
             inputs = self.collate([self.data.dev[i] for i in batch])
             inputs = {name: x.to(model.device) for name, x in inputs.items()}
             labels = inputs.pop("labels")
@@ -92,7 +77,7 @@ class DevScorer:
 class TranslationTrainer(EngineMixin, SparsityTrainerMixin, Seq2SeqTrainer):
     """Seq2SeqTrainer with the engine's batches and checkpoints, and scores of whole translations.
 
-    Every process scores all development data, so that all of them decide alike.
+    The first process scores for all of them, so that they decide alike.
     """
 
     def __init__(self, *args: Any, scorer: DevScorer, **kwargs: Any) -> None:
@@ -101,7 +86,7 @@ class TranslationTrainer(EngineMixin, SparsityTrainerMixin, Seq2SeqTrainer):
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Score the development data."""
-        found = self.scorer.scores(cast(PreTrainedModel, self.model))
+        found = first_decides(lambda: self.scorer.scores(cast(PreTrainedModel, self.model)))
         metrics = {f"eval_{name}": value for name, value in found.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(
@@ -133,39 +118,77 @@ def train(
     Raises:
         TrainingStopped: If it was interrupted; ``resume`` goes on from there.
     """
-    data = open_data(recipe, report=report)
     arguments = build_arguments(recipe)
-    output, is_first = Path(recipe.output), arguments.process_index == 0
-    with arguments.main_process_first(local=False):
-        checkpoint = prepare_folder(
+    is_first = arguments.process_index == 0
+    report = report if is_first else lambda message: None
+    data = open_data(recipe, report=report)
+    output = Path(recipe.output)
+    checkpoint = first_decides(
+        lambda: prepare_folder(
             output,
-            resume=resume or not is_first,
-            report=report if is_first else lambda message: None,
-        )
-    if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
-    trainer = build_trainer(recipe, data, arguments)
-    if is_first:
-        write_recipe(recipe, output / RECIPE)
-    trainer.add_callback(TrainingLog(output / LOG))
-    if progress is not None:
-        trainer.add_callback(progress)
-    try:
-        run_training(trainer, checkpoint)
-    finally:
-        if progress is not None:
-            progress.close()
-    trainer.accelerator.wait_for_everyone()
-    if is_first:
-        finish_run(
-            cast(PreTrainedModel, trainer.model),
             recipe,
-            data,
-            trainer.scorer,
-            best_step=trainer.best.step,
+            facts=training_facts(recipe, data, arguments.world_size),
+            free=FREE,
+            resume=resume,
+            report=report,
         )
-    trainer.accelerator.wait_for_everyone()
+    )
+    with thread_limit(recipe.threads):
+        trainer = build_trainer(recipe, data, arguments)
+        trainer.add_callback(TrainingLog(output / LOG))
+        if progress is not None:
+            trainer.add_callback(progress)
+        try:
+            has_trained = run_training(trainer, checkpoint, report=report)
+        finally:
+            if progress is not None:
+                progress.close()
+        if checkpoint and not has_trained and is_finished(recipe, checkpoint_step(checkpoint)):
+            report("This training has ended already.")
+        else:
+            first_decides(lambda: _finish(trainer, recipe, data, report))
     return output
+
+
+def training_facts(
+    recipe: TranslationRecipe, data: PreparedData, world_size: int
+) -> dict[str, Any]:
+    """Return what makes two trainings the same beside their recipes."""
+    files = json.dumps(data.manifest["files"], sort_keys=True)
+    return {
+        "content of data": hashlib.sha256(files.encode()).hexdigest()[:16],
+        "accumulate times processes": recipe.accumulate * world_size,
+    }
+
+
+@contextmanager
+def thread_limit(number: int | None) -> Iterator[None]:
+    """Use that many threads while the block runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _finish(
+    trainer: TranslationTrainer,
+    recipe: TranslationRecipe,
+    data: PreparedData,
+    report: Callable[[str], None],
+) -> None:
+    # Scored as it will be used, not in the precision of training.
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    try:
+        finish_run(model, recipe, data, trainer.scorer, best_step=trainer.best.step, report=report)
+    except Exception as error:
+        if not is_disk_error(error):
+            raise
+        raise TrainingStopped(
+            f"Training is done, but its model could not be written: {error}. "
+            f"Make room where {recipe.output} is."
+        ) from error
 
 
 def open_data(
@@ -173,6 +196,11 @@ def open_data(
 ) -> PreparedData:
     """Return the data of a recipe; it tells of pairs that are too long for the model."""
     data = PreparedData.open(recipe.data)
+    if int(pair_lengths(data.train).min()) > recipe.max_positions:
+        raise ValueError(
+            f"max_positions={recipe.max_positions} is too small for all of the training pairs; "
+            f"the shortest needs {pair_lengths(data.train).min()}."
+        )
     for name, pairs in (("training", data.train), ("development", data.dev)):
         count = int((pair_lengths(pairs) > recipe.max_positions).sum())
         if count and name == "development":
@@ -187,7 +215,6 @@ def open_data(
 
 def build_arguments(recipe: TranslationRecipe) -> Seq2SeqTrainingArguments:
     """Return what a recipe says in the words of transformers."""
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(recipe.output) / "tensorboard"))
     has_gpu = torch.cuda.is_available()
     return training_arguments(
         Seq2SeqTrainingArguments,
@@ -215,11 +242,11 @@ def build_trainer(
 ) -> TranslationTrainer:
     """Return the trainer of a recipe, with a new model."""
     lengths = pair_lengths(data.train)
-    fits = np.flatnonzero(lengths <= recipe.max_positions)
+    fits: Any = np.flatnonzero(lengths <= recipe.max_positions)
     return TranslationTrainer(
         model=build_model(recipe, data.tokenizer),
         args=arguments,
-        train_dataset=Subset(data.train, fits.tolist()),
+        train_dataset=Subset(data.train, fits),
         eval_dataset=data.dev,
         processing_class=data.tokenizer,
         data_collator=PairCollator(data.tokenizer.pad_token_id),
@@ -236,34 +263,6 @@ def build_trainer(
             is_better_high=recipe.monitor == "bleu",
             patience=recipe.patience,
         ),
+        tensorboard=Path(recipe.output) / "tensorboard",
         scorer=DevScorer(data, recipe),
-    )
-
-
-def dry_run(recipe: TranslationRecipe) -> DryRun:
-    """Check data, model and one update of the weights, on the largest batch; write nothing."""
-    data = open_data(recipe)
-    data.verify()
-    model = build_model(recipe, data.tokenizer).train()
-    lengths = pair_lengths(data.train)
-    fits = np.flatnonzero(lengths <= recipe.max_positions)
-    batches = TokenBatches(lengths[fits], max_tokens=recipe.batch_tokens, seed=recipe.seed)
-    largest = max(batches, key=lambda batch: len(batch) * lengths[fits[batch]].max())
-    inputs = PairCollator(data.tokenizer.pad_token_id)([data.train[int(fits[i])] for i in largest])
-    labels = inputs.pop("labels")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    for _ in range(2):  # the first one warms up
-        start = time.perf_counter()
-        loss = TokenLoss(recipe.label_smoothing)(model(**inputs), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        seconds = (time.perf_counter() - start) * recipe.accumulate
-    return DryRun(
-        parameters=sum(x.numel() for x in model.parameters()),
-        pairs=len(fits),
-        batches_per_epoch=batches.per_epoch,
-        epochs=recipe.max_steps * recipe.accumulate / batches.per_epoch,
-        loss=loss.item(),
-        seconds_per_step=seconds,
     )

@@ -75,7 +75,10 @@ class SparseHeads(nn.Module):
         self.alpha: LearnedAlpha | AnnealedAlpha | None = None
         if config.alpha == "learned":
             self.alpha = LearnedAlpha(
-                1 if config.tie_heads else count, init=config.init_alpha, low=config.low, high=config.high
+                1 if config.tie_heads else count,
+                init=config.init_alpha,
+                low=config.low,
+                high=config.high,
             )
         elif config.alpha == "annealed":
             self.alpha = AnnealedAlpha(
