@@ -1,7 +1,7 @@
 """What a translation model is and how it is trained."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from adasparse.integrations.huggingface import SparsityConfig
 from adasparse.training.recipe import MISTAKES
@@ -122,6 +122,10 @@ class TranslationRecipe:
 
     def _number_mistakes(self) -> list[str]:
         found = []
+        for name, choices in (("attention", get_args(Attention)), ("monitor", ("bleu", "loss"))):
+            if getattr(self, name) not in choices:
+                got = getattr(self, name)
+                found.append(f"{name} must be one of {', '.join(choices)}; got {got!r}")
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 found.append(f"{name} must be in [0, 1); got {getattr(self, name)}")
