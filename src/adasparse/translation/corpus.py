@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["ParallelText", "TextFile"]
 
@@ -28,13 +28,17 @@ class TextFile:
 
     After the last line, ``num_lines`` and ``sha256`` (of the bytes on disk) are those of the whole
     file.
+
+    Args:
+        path: Where the file is.
+        stream: Read this instead; the path is its name in messages.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.exists():
+    def __init__(self, path: str | Path, *, stream: BinaryIO | None = None) -> None:
+        self.path, self._stream = Path(path), stream
+        if stream is None and not self.path.exists():
             raise FileNotFoundError(f"There is no file {self.path}.")
-        if self.path.is_dir():
+        if stream is None and self.path.is_dir():
             raise IsADirectoryError(f"A text file is needed; {self.path} is a folder.")
         self.num_lines = 0
         self._digest = hashlib.sha256()
@@ -51,11 +55,12 @@ class TextFile:
             ValueError: Names the line that is not UTF-8 or has a NUL byte, or says that the file
                 is empty or its compression damaged.
         """
-        with io.BufferedReader(_HashingReader(self.path, self._digest), 1 << 17) as raw:
+        stream = self._stream or self.path.open("rb", buffering=0)
+        with io.BufferedReader(_HashingReader(stream, self._digest), 1 << 17) as raw:
             is_gzip = raw.peek(2)[:2] == _GZIP
-            stream = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_gzip else raw
+            text = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_gzip else raw
             try:
-                for line in stream:
+                for line in text:
                     self.num_lines += 1
                     yield self._decode(line)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -233,16 +238,17 @@ def _field(fields: Any, key: str) -> str:
 class _HashingReader(io.RawIOBase):
     """The bytes of a file, hashed while they pass: a pipe can be read only once."""
 
-    def __init__(self, path: Path, digest: "hashlib._Hash") -> None:
-        self._file, self._digest = path.open("rb", buffering=0), digest
+    def __init__(self, file: BinaryIO, digest: "hashlib._Hash") -> None:
+        self._file, self._digest = file, digest
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer) or 0
-        self._digest.update(memoryview(buffer)[:count])
-        return count
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._digest.update(data)
+        return len(data)
 
     def close(self) -> None:
         self._file.close()

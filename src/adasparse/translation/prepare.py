@@ -38,7 +38,7 @@ def prepare(
     source_key: str | None = None,
     target_key: str | None = None,
     vocab_size: int = 8000,
-    tokenizer_pairs: int = 2_000_000,
+    tokenizer_pairs: int = 500_000,
     normalize: bool = True,
     deduplicate: bool = True,
     filters: Filters | None = None,
@@ -90,7 +90,7 @@ def prepare(
         dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
         read = chain.from_iterable(text.pairs() for text in train_texts)
         candidates = write_candidates(
-            progress.track(read, description="reading"), work, filters=filters, clean=clean
+            _track(read, "reading", progress), work, filters=filters, clean=clean
         )
         if deduplicate:
             candidates.drop_duplicates()
@@ -102,7 +102,7 @@ def prepare(
         sample = _Sample(candidates, tokenizer_pairs, progress)
         tokenizer = train_tokenizer(sample, vocab_size=vocab_size, normalize=normalize)
         tokenizer.save_pretrained(folder / "tokenizer")
-        encoding = progress.track(candidates.pairs(), len(candidates), description="encoding")
+        encoding = _track(candidates.pairs(), "encoding", progress, total=len(candidates))
         counts, dropped = encode_pairs(
             encoding, folder / "train", tokenizer=tokenizer, filters=filters
         )
@@ -198,8 +198,20 @@ class _Sample:
 
     def __iter__(self) -> Iterator[str]:
         pairs = islice(self._candidates.pairs(), 0, None, self._step)
-        for pair in self._progress.track(pairs, len(self), description="learning the tokenizer"):
+        for pair in _track(pairs, "learning the tokenizer", self._progress, total=len(self)):
             yield from pair
+
+
+def _track(
+    pairs: Iterable[Pair], description: str, progress: Progress, *, total: int | None = None
+) -> Iterator[Pair]:
+    """The same pairs, while ``progress`` shows how many went by."""
+    task, count = progress.add_task(description, total=total), 0
+    for count, pair in enumerate(pairs, start=1):  # the last count is used
+        yield pair
+        if count % 1000 == 0:
+            progress.update(task, completed=count)
+    progress.update(task, completed=count, total=count)
 
 
 def _check_left(num_left: int, candidates: Candidates) -> None:

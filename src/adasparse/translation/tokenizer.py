@@ -30,12 +30,13 @@ SPECIAL = (PAD, EOS, UNK)
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 #: Special tokens and bytes, and as many again for characters and what is merged from them.
 MIN_VOCAB_SIZE = 2 * (len(SPECIAL) + len(BYTES))
-#: Characters are tokens from the most frequent down to this share of the text; others are bytes.
+#: Frequent characters up to this share of the text are tokens, and all of ASCII; others are bytes.
 COVERAGE = 0.9999
 
 SPACE = "▁"
-#: A literal ``▁`` is written as this character and 1; this character itself with 0.
+#: What stands for a literal ``▁``, and for the character that this begins with.
 ESCAPE = "\x1a"
+SPACE_ESCAPE, ESCAPE_ESCAPE = f"{ESCAPE}_", f"{ESCAPE}."
 #: A word, a number or a run of other characters, with the space before it.
 PIECE = rf"{SPACE}?\p{{L}}[\p{{L}}\p{{M}}]*|{SPACE}?\p{{N}}+|{SPACE}?[^\p{{L}}\p{{N}}{SPACE}]+"
 #: Control characters that are no white space, and the byte order mark.
@@ -48,8 +49,8 @@ _CLEAN = (
     normalizers.Strip(),
 )
 _MARK = (
-    normalizers.Replace(ESCAPE, f"{ESCAPE}0"),
-    normalizers.Replace(SPACE, f"{ESCAPE}1"),
+    normalizers.Replace(ESCAPE, ESCAPE_ESCAPE),
+    normalizers.Replace(SPACE, SPACE_ESCAPE),
     normalizers.Prepend(SPACE),
     normalizers.Replace(" ", SPACE),
 )
@@ -116,7 +117,7 @@ def train_tokenizer(
 
 
 def _choose_alphabet(texts: Iterable[str], *, vocab_size: int, normalize: bool) -> list[str]:
-    """The frequent characters, at most half of what the vocabulary has room for."""
+    """ASCII and the frequent characters, at most half of what the vocabulary has room for."""
     mark = normalizers.Sequence([*(_CLEAN if normalize else ()), *_MARK])
     counts: Counter[str] = Counter()
     for text in texts:
@@ -125,8 +126,9 @@ def _choose_alphabet(texts: Iterable[str], *, vocab_size: int, normalize: bool) 
     enough = COVERAGE * counts.total()
     alphabet: list[str] = []
     covered = 0
-    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if covered >= enough or len(alphabet) == limit:
+    ranked = sorted(counts.items(), key=lambda item: (not item[0].isascii(), -item[1], item[0]))
+    for character, count in ranked[:limit]:
+        if covered >= enough and not character.isascii():
             break
         alphabet.append(character)
         covered += count
@@ -144,8 +146,8 @@ def _assemble(model: models.Model, *, normalize: bool) -> Tokenizer:
             decoders.ByteFallback(),
             decoders.Fuse(),
             decoders.Strip(" ", 1, 0),
-            decoders.Replace(f"{ESCAPE}1", SPACE),
-            decoders.Replace(f"{ESCAPE}0", ESCAPE),
+            decoders.Replace(SPACE_ESCAPE, SPACE),
+            decoders.Replace(ESCAPE_ESCAPE, ESCAPE),
         ]
     )
     return tokenizer
