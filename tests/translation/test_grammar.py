@@ -10,8 +10,8 @@ from adasparse.translation.grammar.corpus import _sentences
 
 #: Of ``generate(pair, train=300, dev=20, test=20, seed=7)``: the same bytes everywhere.
 DIGESTS = {
-    "de-en": "6ebd7f37131662c1",
-    "en-de": "ec863cf5b043d9d0",
+    "de-en": "3c2221d580a50226",
+    "en-de": "d1e6ee7d407b2ca3",
     "ro-en": "5035a6aeecf991de",
     "ja-en": "8aef57ac72879a79",
 }

@@ -43,6 +43,8 @@ MONTHS = [
     "November",
     "December",
 ]
+#: Determiners that are other words in the plural.
+PLURALS = {"this": "these", "all": "all the"}
 AUXILIARIES = {"can": "could", "should": "should", "would like to": "would like to"}
 
 
@@ -90,10 +92,8 @@ def noun_phrase(phrase: NounPhrase, owner: Agreement | None = None) -> str:
         core = with_article(core)
     elif kind == "own":
         core = f"{_own(owner)} {core}"
-    elif kind == "this" and phrase.is_plural:
-        core = f"these {core}"
     elif kind:
-        core = f"{kind} {core}"
+        core = f"{PLURALS.get(kind, kind) if phrase.is_plural else kind} {core}"
     return f"{core} {_relative(phrase)}" if phrase.relative else core
 
 

@@ -74,8 +74,8 @@ class Verb:
     ``prefix``; ``en`` is base, past, participle and -ing form. ``case`` is the German case of the
     object; with ``de_preposition`` and ``en_preposition`` the object stands in a phrase of its own.
     The English ``particle`` comes before the object (*pick up the car*) unless that is a pronoun.
-    ``is_state`` verbs have no progressive in English, ``is_sudden`` ones no present, ``is_bulk``
-    ones go with large numbers of things, ``has_place`` ones with a place.
+    ``is_state`` verbs have no progressive in English. ``is_sudden`` verbs are not told of the
+    present, ``is_bulk`` ones go with large numbers of things, ``has_place`` ones with a place.
     """
 
     de: tuple[str, str, str, str]
@@ -88,6 +88,7 @@ class Verb:
     en_preposition: str = ""
     particle: str = ""
     is_state: bool = False
+    takes_modal: bool = True
     is_sudden: bool = False
     is_bulk: bool = False
     has_place: bool = False

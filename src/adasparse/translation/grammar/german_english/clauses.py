@@ -45,6 +45,7 @@ class _Objects:
             can_negate=self.can_negate,
             can_repeat=self.can_repeat and not verb.is_state,
             is_sudden=verb.is_sudden,
+            takes_modal=verb.takes_modal,
         )
 
 
@@ -167,7 +168,11 @@ def actions(cast: str, mode: str) -> Space[Clause]:
     """Clauses in which somebody of the cast, or a person, or I or we do something."""
     spaces: list[tuple[float, Space[Clause]]] = []
     for has_owner, share in ((True, 4), (False, 1)):
-        verbs = [verb for verb in TRANSITIVE if not (mode == "consequence" and verb.is_sudden)]
+        verbs = [
+            verb
+            for verb in TRANSITIVE
+            if mode != "consequence" or (verb.takes_modal and not verb.is_sudden)
+        ]
         doing = Union(*((1, doings(verb, mode, has_owner=has_owner)) for verb in verbs))
         giving = Union(*((1, _givings(verb, mode, has_owner=has_owner)) for verb in GIVING))
         predicates = Union((7, doing), (1.5, giving), (1.5, _goings(mode)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from adasparse.translation.grammar import english, german
 from adasparse.translation.grammar.german_english.clauses import actions, doings, with_subject
-from adasparse.translation.grammar.german_english.facts import Both, predicates, said
+from adasparse.translation.grammar.german_english.facts import STATES, Both, predicates, said
 from adasparse.translation.grammar.german_english.nouns import CITIES, NOUNS, PRONOUNS, QUALITIES
 from adasparse.translation.grammar.german_english.phrases import named, phrases, subjects
 from adasparse.translation.grammar.german_english.verbs import (
@@ -177,9 +177,7 @@ def _doers() -> Space[Both]:
     )
     who = Build(lambda person, deed: replace(person, relative=deed), people, deeds)
     living = [Clause(LIVE, complement=Phrase(f"in {de}", f"in {en}")) for de, en in CITIES]
-    being = [
-        Clause(BE, complement=how) for how in predicates(("müde", "traurig", "glücklich", "krank"))
-    ]
+    being = [Clause(BE, complement=how) for how in predicates(STATES, degrees=2)]
     return Build(said, Build(with_subject, who, Union((1, OneOf(living)), (1, OneOf(being)))))
 
 

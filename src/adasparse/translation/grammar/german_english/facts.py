@@ -33,7 +33,7 @@ from adasparse.translation.grammar.meaning import (
 from adasparse.translation.grammar.numbers import countable, words
 from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
 
-__all__ = ["Both", "all_facts", "predicates", "said", "states"]
+__all__ = ["STATES", "Both", "all_facts", "predicates", "said", "states"]
 
 Both = tuple[str, str]
 STATES = ("müde", "traurig", "glücklich", "krank")
@@ -63,7 +63,7 @@ def states() -> Space[Clause]:
     """How people are: *Anna ist sehr müde*."""
     negated = Union((5, OneOf([False])), (1, OneOf([True])))
     who = Union((4, subjects("first", has_owner=True)), (1, subjects("first", has_owner=False)))
-    return Build(_is, who, predicates(STATES), OneOf(["present", "past"]), negated)
+    return Build(_is, who, predicates(STATES, degrees=2), OneOf(["present", "past"]), negated)
 
 
 def _is(subject: Nominal, complement: Phrase, tense: Tense, is_negated: bool) -> Clause:

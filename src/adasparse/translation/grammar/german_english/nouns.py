@@ -87,7 +87,7 @@ QUALITIES = {
     "staple": ["frisch", "billig", "teuer"],
     "dish": ["heiß", "kalt", "frisch"],
     "text": ["neu", "alt", "interessant", "langweilig", "teuer", "schwer"],
-    "writing": ["neu", "alt", "interessant", "langweilig", "lang", "kurz", "schön"],
+    "writing": ["interessant", "langweilig", "lang", "kurz", "schön"],
     "vehicle": ["groß", "klein", "neu", "alt", "schnell", "teuer", "billig", "schön", "modern"],
     "furniture": ["groß", "klein", "neu", "alt", "teuer", "billig", "schön", "modern", "schwer"],
     "clothing": ["neu", "alt", "teuer", "billig", "schön"],

@@ -8,7 +8,7 @@ from adasparse.translation.grammar.german_english.clauses import (
     places,
     with_subject,
 )
-from adasparse.translation.grammar.german_english.facts import Both, predicates
+from adasparse.translation.grammar.german_english.facts import STATES, Both, predicates
 from adasparse.translation.grammar.german_english.nouns import NOUNS, WHO
 from adasparse.translation.grammar.german_english.phrases import named, phrases, subjects
 from adasparse.translation.grammar.german_english.settings import Setting, settings
@@ -28,7 +28,7 @@ def _yes_or_no() -> Space[Both]:
     states = Build(
         lambda who, how: Clause(BE, who, complement=how),
         named("first"),
-        predicates(("müde", "traurig", "glücklich", "krank")),
+        predicates(STATES, degrees=2),
     )
     return Union((6, Build(_asked, actions("first", "question"))), (1, Build(_asked, states)))
 
@@ -101,7 +101,7 @@ def _gapped(verb: Verb, openers: Space[tuple[str, str]]) -> Space[Both]:
         (4, actors("first", "asked", has_owner=True)),
         (1, actors("first", "asked", has_owner=False)),
     )
-    setting = settings("asked", is_sudden=verb.is_sudden)
+    setting = settings("asked", is_sudden=verb.is_sudden, takes_modal=verb.takes_modal)
     return Build(ask, openers, who, places(verb.has_place), setting)
 
 

@@ -64,7 +64,12 @@ def _moved(times: Space[Time]) -> Space[Time]:
 
 @cache
 def settings(
-    mode: str, *, can_negate: bool = False, can_repeat: bool = False, is_sudden: bool = False
+    mode: str,
+    *,
+    can_negate: bool = False,
+    can_repeat: bool = False,
+    is_sudden: bool = False,
+    takes_modal: bool = True,
 ) -> Space[Setting]:
     """Settings of one kind of clause.
 
@@ -75,6 +80,7 @@ def settings(
         can_negate: Whether the clause may be denied.
         can_repeat: Whether it may be told as a habit.
         is_sudden: Whether it happens in a moment (to find, to lose): not told of the present.
+        takes_modal: Whether one can want, have or be allowed to do it.
     """
     denial: Space[bool] = OneOf([False])
     if can_negate:
@@ -85,33 +91,33 @@ def settings(
         return _told("present", modals=MODALS, denial=denial)
     if mode == "brief":
         return Union(*((1, _told(tense, denial=denial)) for tense in BRIEF[is_sudden:]))
-    if mode == "relative" or (mode == "asked" and is_sudden):
+    if mode == "relative" or (mode == "asked" and (is_sudden or not takes_modal)):
         return _told("perfect")
     if mode == "asked":
         return Union((2, _told("perfect")), (1, _told("present", modals=MODALS)))
     often: Space[Setting] = Build(lambda often: Setting(often=often), OneOf(FREQUENCIES))
     habit = ((2, often),) if can_repeat else ()
     if mode == "question":
-        past, *rest = _questioned()
+        past, plain, modal = _questioned()
     else:
-        past, *rest = _stated(denial, can_move=mode == "statement", can_negate=can_negate)
-    return past[1] if is_sudden else Union(past, *rest, *habit)
+        past, plain, modal = _stated(denial, can_move=mode == "statement", can_negate=can_negate)
+    return past if is_sudden else Union(*plain, *(modal if takes_modal else []), *habit)
 
 
 Weighted = list[tuple[float, Space[Setting]]]
 
 
-def _questioned() -> Weighted:
-    """The past, then other settings of a question."""
-    return [
-        (6, _told("perfect", times=maybe(0.4, PAST_TIMES))),
-        (3, _told("present", times=maybe(0.3, NOW))),
-        (5, _told("present", modals=MODALS, times=maybe(0.3, FUTURE_TIMES))),
-    ]
+def _questioned() -> tuple[Space[Setting], Weighted, Weighted]:
+    """Settings of a question: of the past, all without a modal verb, and with one."""
+    past = _told("perfect", times=maybe(0.4, PAST_TIMES))
+    modal = _told("present", modals=MODALS, times=maybe(0.3, FUTURE_TIMES))
+    return past, [(6, past), (3, _told("present", times=maybe(0.3, NOW)))], [(5, modal)]
 
 
-def _stated(denial: Space[bool], *, can_move: bool, can_negate: bool) -> Weighted:
-    """The past, then other settings of a statement."""
+def _stated(
+    denial: Space[bool], *, can_move: bool, can_negate: bool
+) -> tuple[Space[Setting], Weighted, Weighted]:
+    """Settings of a statement: of the past, all without a modal verb, and with one."""
     now, before, later = (
         _moved(times) if can_move else times for times in (NOW, PAST_TIMES, FUTURE_TIMES)
     )
@@ -121,10 +127,13 @@ def _stated(denial: Space[bool], *, can_move: bool, can_negate: bool) -> Weighte
         (3, _told("perfect", denial=denial)),
         (1, Build(lambda phase: Setting("perfect", phase=phase), phases)),
     )
-    return [
+    plain: Weighted = [
         (8, past),
         (4, _told("present", times=maybe(0.3, now), denial=denial)),
         (3, _told("future", times=maybe(0.6, later), denial=denial)),
+    ]
+    modal: Weighted = [
         (5, _told("present", modals=MODALS, times=maybe(0.3, later), denial=denial)),
         (2, _told("past", modals=PAST_MODALS, times=maybe(0.3, before), denial=denial)),
     ]
+    return past, plain, modal

@@ -68,6 +68,7 @@ TRANSITIVE = (
         "brauchen braucht brauchte gebraucht",
         "need needed needed needing",
         GOODS,
+        takes_modal=False,
         is_state=True,
         is_bulk=True,
     ),
