@@ -136,6 +136,6 @@ def sparse(name: str, *, seed: int = 0, **sparsity: Any) -> PreTrainedModel:
     sparsify(model, SparsityConfig(**{"init_alpha": 1.6, **sparsity}))
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if key.endswith("alpha.raw"):
+            if key.endswith("alpha_logit"):
                 parameter.add_(torch.randn(parameter.shape))
     return model

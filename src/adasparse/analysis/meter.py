@@ -185,16 +185,14 @@ class Measures:
     def extremes(self, kind: str, layer: int, head: int) -> tuple[int, int]:
         """Return where a head is least and most sparse, among sentences of similar length.
 
-        Those within a quarter of the median length of the sentences of at least five tokens, if
-        there are two; of all sentences, else.
+        Those are as many tokens long as most, give or take one, or as many more as it takes to
+        have twenty of them.
         """
         density = self.by_sentence(kind, "density")[:, layer, head]
-        enough = self.lengths >= 5
-        middle = np.median(self.lengths[enough]) if enough.any() else 0
-        similar = enough & (np.abs(self.lengths - middle) <= middle / 4) & np.isfinite(density)
-        if similar.sum() < 2:
-            similar = np.isfinite(density)
-        at = np.flatnonzero(similar)
+        middle = np.clip(np.median(self.lengths), 8, 20)
+        gap = np.where(np.isfinite(density), np.abs(self.lengths - middle), np.inf)
+        widest = max(1, np.sort(gap)[:20][-1])
+        at = np.flatnonzero((gap <= widest) & np.isfinite(gap))
         return int(at[density[at].argmax()]), int(at[density[at].argmin()])
 
 

@@ -167,8 +167,7 @@ def head_roles(measures: Measures) -> list[HeadRole]:
 
 def head_name(kind: str, layer: int, head: int) -> str:
     """Return what a head is called in texts, where layers and heads are counted from 1."""
-    where = {"encoder": "encoder", "decoder": "decoder", "context": "context attention,"}[kind]
-    return f"{where} layer {layer + 1}, head {head + 1}"
+    return f"{kind} layer {layer + 1}, head {head + 1}"
 
 
 def summarize(measures: Measures, *, per_role: int = 3) -> list[str]:
@@ -194,8 +193,8 @@ def summarize(measures: Measures, *, per_role: int = 3) -> list[str]:
             if len(having) > per_role:
                 more = len(having) - per_role
                 sentences.append(
-                    f"{more} more {'head' if more == 1 else 'heads'} of the same kind "
-                    f"{'does' if more == 1 else 'do'} so: {_names(having[per_role:])}."
+                    f"{more} more {kind} {'head does' if more == 1 else 'heads do'} so: "
+                    f"{_names(having[per_role:])}."
                 )
     return [sentence[0].upper() + sentence[1:] for sentence in sentences]
 

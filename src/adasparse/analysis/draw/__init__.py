@@ -1,0 +1,27 @@
+"""Figures of what heads do, each with the numbers that it shows."""
+
+from adasparse.analysis.draw.heads import HeadPicture, head_pictures, positional_confidence
+from adasparse.analysis.draw.statistics import (
+    AlphaHistory,
+    alpha_histogram,
+    alpha_trajectories,
+    density_histogram,
+    head_density,
+    head_diversity,
+)
+from adasparse.analysis.draw.style import NumberedFigure, render, save_figure
+
+__all__ = [
+    "AlphaHistory",
+    "HeadPicture",
+    "NumberedFigure",
+    "alpha_histogram",
+    "alpha_trajectories",
+    "density_histogram",
+    "head_density",
+    "head_diversity",
+    "head_pictures",
+    "positional_confidence",
+    "render",
+    "save_figure",
+]

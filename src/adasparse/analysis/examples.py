@@ -1,0 +1,182 @@
+"""Which sentences and which heads to show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adasparse.analysis.draw.heads import HeadPicture
+from adasparse.analysis.draw.style import run_label
+from adasparse.analysis.marks import TokenMarks, mark_tokens
+from adasparse.analysis.meter import Measures
+from adasparse.analysis.recording import RecordedSentence
+from adasparse.analysis.tokens import TokenRow
+
+#: How many tokens a sentence should have to be shown as a matrix, and may have at most.
+_GOOD_LENGTH, _LONGEST = 12, 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is remembered of a sentence to choose by.
+
+    Args:
+        length: Tokens of the source.
+        num_split: Words of several tokens.
+        asks: Whether there is an interrogative word.
+        is_question: Whether it ends in a question mark.
+    """
+
+    length: int
+    num_split: int
+    asks: bool
+    is_question: bool
+
+
+def facts_of(row: TokenRow, interrogatives: frozenset[str]) -> Facts:
+    """Return what to remember of the source of a sentence."""
+    marks = mark_tokens(row, counts={}, interrogatives=interrogatives)
+    return Facts(
+        length=len(row),
+        num_split=len(split_words(marks)),
+        asks=bool(marks.interrogative.any()),
+        is_question=bool(marks.question.any()),
+    )
+
+
+def split_words(marks: TokenMarks) -> list[tuple[int, int]]:
+    """Return where words of several tokens begin and end."""
+    found = []
+    for word in range(int(marks.words.max(initial=-1)) + 1):
+        at = np.flatnonzero(marks.words == word)
+        if len(at) > 1:
+            found.append((int(at[0]), int(at[-1]) + 1))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Numbers of the sentences to show; None where there is none.
+
+    Args:
+        position: For heads that look at neighbors.
+        merging: For heads that merge the pieces of words.
+        question: With an interrogative word and a question mark.
+        statement: With such a word, and no question.
+        extremes: For each run, where one head of it is least and most sparse, and which head.
+        more: Others, for the explorer.
+    """
+
+    position: int | None
+    merging: int | None
+    question: int | None
+    statement: int | None
+    extremes: tuple[tuple[int, int, tuple[str, int, int]] | None, ...]
+    more: tuple[int, ...]
+
+    def all(self) -> list[int]:
+        """Return every sentence once, the most interesting first."""
+        found = [self.position, self.merging, self.question, self.statement]
+        for extreme in self.extremes:
+            found += extreme[:2] if extreme is not None else ()
+        return list(dict.fromkeys(x for x in (*found, *self.more) if x is not None))
+
+
+def choose(facts: Sequence[Facts], runs: Sequence[Measures], *, more: int = 24) -> Choice:
+    """Choose sentences that show what heads do.
+
+    Args:
+        facts: Of every sentence.
+        runs: Measured over the same sentences.
+        more: How many others to take, spread evenly over the set.
+    """
+
+    def nearest(candidates: list[int]) -> int | None:
+        short = [i for i in candidates if facts[i].length <= _LONGEST] or candidates
+        return min(short, key=lambda i: (abs(facts[i].length - _GOOD_LENGTH), i), default=None)
+
+    everything = list(range(len(facts)))
+    split = [i for i in everything if facts[i].num_split]
+    most = max((facts[i].num_split for i in split if facts[i].length <= _LONGEST), default=0)
+    spread = np.linspace(0, len(facts) - 1, min(more, len(facts))).round().astype(int)
+    return Choice(
+        position=nearest(everything),
+        merging=nearest([i for i in split if facts[i].num_split >= min(most, 3)]),
+        question=nearest([i for i in everything if facts[i].asks and facts[i].is_question]),
+        statement=nearest([i for i in everything if facts[i].asks and not facts[i].is_question]),
+        extremes=tuple(_extreme(run) for run in runs),
+        more=tuple(int(i) for i in np.unique(spread)),
+    )
+
+
+def _extreme(run: Measures) -> tuple[int, int, tuple[str, int, int]] | None:
+    """Find the head whose density differs the most between sentences of similar length."""
+    kind = self_kind(run)
+    density = run.by_sentence(kind, "density")
+    best: tuple[float, tuple[int, int, tuple[str, int, int]]] | None = None
+    for layer, head in np.ndindex(density.shape[1:]):
+        if not np.isfinite(density[:, layer, head]).any():
+            continue
+        least, most = run.extremes(kind, layer, head)
+        gap = float(density[least, layer, head] - density[most, layer, head])
+        if gap > 0 and (best is None or gap > best[0]):
+            best = (gap, (least, most, (kind, layer, head)))
+    return None if best is None else best[1]
+
+
+def self_kind(run: Measures) -> str:
+    """Return the kind of self-attention that is looked into: the encoder's, if there is one."""
+    return "encoder" if "encoder" in run.header.kinds else "decoder"
+
+
+def best_head(run: Measures, key: str, *, kind: str | None = None) -> tuple[str, int, int] | None:
+    """Return the head for which a measure is highest; None where it is not defined."""
+    kind = self_kind(run) if kind is None else kind
+    values = run.values(kind, key)
+    if not np.isfinite(values).any():
+        return None
+    layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+    return kind, int(layer), int(head)
+
+
+def readable(row: TokenRow) -> list[str]:
+    """Return tokens as figures show them: pieces that go on with a word begin with a tilde."""
+    pieces = zip(row.text, row.tokens, row.words, (-1, *row.words), strict=False)
+    return [
+        f"~{text}" if word == before and word >= 0 else text or token
+        for text, token, word, before in pieces
+    ]
+
+
+def picture(
+    run: Measures,
+    sentence: RecordedSentence,
+    at: tuple[str, int, int],
+    *,
+    note: str,
+    marks: Mapping[str, TokenMarks] | None = None,
+) -> HeadPicture:
+    """Return one head in one sentence, ready to be drawn.
+
+    Args:
+        run: To tell alpha.
+        sentence: Recorded from it.
+        at: Kind of attention, layer and head.
+        note: What to tell besides.
+        marks: ``"words"`` frames words of several tokens, ``"asks"`` makes interrogative words
+            stand out.
+    """
+    kind, layer, head = at
+    queries, keys = sentence.tokens(kind)
+    marks = marks or {}
+    alpha = run.header.alpha[kind][layer][head]
+    asking = np.flatnonzero(marks["asks"].interrogative) if "asks" in marks else ()
+    return HeadPicture(
+        run=run_label(run.header),
+        title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}",
+        weights=sentence.attention[kind][layer].of_head(head).dense()[0],
+        queries=readable(queries),
+        keys=readable(keys),
+        words=split_words(marks["words"]) if "words" in marks else (),
+        marked=[int(i) for i in asking],
+    )
