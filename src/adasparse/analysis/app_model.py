@@ -1,0 +1,197 @@
+"""A model that answers the live explorer: what it writes, and what its heads do meanwhile."""
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from adasparse.analysis.app_heads import LEAST_ALPHA, MOST_ALPHA, HeadChanges, RequestError
+from adasparse.analysis.generated import generated
+from adasparse.analysis.meter import Meter
+from adasparse.analysis.payload import MeasuredRun, Payload, build_payload
+from adasparse.analysis.record import Recorder
+from adasparse.analysis.recording import Header, RecordedSentence
+from adasparse.analysis.runs import load_run
+
+#: How many next tokens are told.
+PREDICTIONS = 10
+_NO_CHANGES = HeadChanges()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one request may ask for.
+
+    Args:
+        characters: Of each text.
+        tokens: Of each text.
+        new_tokens: That the model writes.
+        seconds: Of writing.
+        changes: Heads with a changed alpha or switched off.
+        body_bytes: Of the request.
+        waiting: Requests that wait for their turn at a time.
+        wait_seconds: How long they do.
+    """
+
+    characters: int = 4000
+    tokens: int = 512
+    new_tokens: int = 256
+    seconds: float = 30.0
+    changes: int = 4096
+    body_bytes: int = 256 * 1024
+    waiting: int = 16
+    wait_seconds: float = 20.0
+
+
+class LiveModel:
+    """One model, asked by many; nothing that a request changes stays.
+
+    Args:
+        model: A model of transformers that takes tokens, sparse or not; it is left alone.
+        tokenizer: Its tokenizer.
+        name: What to call it.
+        limits: What a request may ask for.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Any, *, name: str, limits: Limits | None = None
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.recorder = Recorder(model, tokenizer, name=name)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, folder: str | Path, *, limits: Limits | None = None) -> "LiveModel":
+        """Load a model from its folder; nothing is asked of the network."""
+        run = load_run(folder)
+        return cls(run.model, run.tokenizer, name=run.name, limits=limits)
+
+    @property
+    def header(self) -> Header:
+        """What the model consists of."""
+        return self.recorder.header
+
+    def describe(self) -> dict[str, Any]:
+        """Return what can be asked: kind, modules with their exponents, limits."""
+        header = self.header
+        return {
+            "name": header.name,
+            "kind": header.kind,
+            "attention": header.attention,
+            "modules": {
+                name: {"kind": kind, "layer": layer, "alpha": list(alpha)}
+                for kind in header.kinds
+                for layer, (name, alpha) in enumerate(
+                    zip(header.modules[kind], header.alpha[kind], strict=True)
+                )
+            },
+            "limits": {
+                "characters": self.limits.characters,
+                "tokens": self._most_tokens(),
+                "changes": self.limits.changes,
+                "alpha": [LEAST_ALPHA, MOST_ALPHA],
+            },
+        }
+
+    def payload(
+        self, sentence: RecordedSentence | None = None, *, header: Header | None = None
+    ) -> Payload:
+        """Return the data of the explorer with one sentence, or none yet."""
+        header = self.header if header is None else header
+        meter = Meter(header, counts={}, interrogatives={})
+        shown = [] if sentence is None else [sentence]
+        for recorded in shown:
+            meter.add(recorded)
+        run = MeasuredRun(measures=meter.result(resamples=1), sentences=shown)
+        return build_payload([run], title=f"Heads of {header.name}", max_bytes=8_000_000)
+
+    def run(
+        self, text: str, *, target: str | None = None, changes: HeadChanges = _NO_CHANGES
+    ) -> dict[str, Any]:
+        """Run the model on a text, with some heads changed for this once.
+
+        Args:
+            text: What the model reads.
+            target: For translation, what to show attention on in place of its own translation.
+            changes: What to change.
+
+        Returns:
+            ``payload``, that of the explorer with this one sentence, and ``output``, what the model
+            wrote or predicts; None for an encoder.
+
+        Raises:
+            RequestError: If the request is beyond the limits or names what there is not.
+        """
+        self._check(text, target, changes)
+        output: dict[str, Any] | None = None
+        with self._lock, changes.applied(self.recorder.model):
+            if self.header.kind == "translation":
+                sentence, output = self._translate(text, target)
+            else:
+                sentence = next(self.recorder.sentences([text]))
+                if self.header.kind == "decoder":
+                    output = self._predict(text)
+        payload = self.payload(sentence, header=changes.header(self.header))
+        return {"payload": payload, "output": output}
+
+    def _most_tokens(self) -> int:
+        return min(self.limits.tokens, self.recorder.max_length or self.limits.tokens)
+
+    def _check(self, text: str, target: str | None, changes: HeadChanges) -> None:
+        if target is not None and self.header.kind != "translation":
+            raise RequestError(f"Only translation has a target; this is a {self.header.kind}.")
+        for name, given in (("text", text), ("target", target)):
+            if given is not None:
+                self._check_text(name, given)
+        count = sum(map(len, changes.alpha.values())) + sum(map(len, changes.off.values()))
+        if count > self.limits.changes:
+            raise RequestError(f"At most {self.limits.changes} heads may change; got {count}.")
+        changes.check(self.header)
+
+    def _check_text(self, name: str, text: str) -> None:
+        if not text.strip():
+            raise RequestError(f"{name} must not be empty.")
+        if len(text) > self.limits.characters:
+            raise RequestError(
+                f"{name} may have {self.limits.characters} characters; got {len(text)}."
+            )
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise RequestError(f"{name} must be valid Unicode; got half of a surrogate pair.")
+        given = {"text_target": text} if name == "target" else {"text": text}
+        count = len(self.recorder.tokenizer(**given)["input_ids"])
+        most = self._most_tokens()
+        if not 0 < count <= most:
+            raise RequestError(f"{name} must have 1 to {most} tokens; got {count}.")
+
+    def _translate(self, text: str, target: str | None) -> tuple[RecordedSentence, dict[str, Any]]:
+        room = (self.recorder.max_length or self.limits.new_tokens + 1) - 1
+        options = {
+            "max_new_tokens": max(1, min(self.limits.new_tokens, room)),
+            "max_time": self.limits.seconds,
+            "do_sample": False,
+        }
+        sentence = next(generated(self.recorder, [text], generation=options))
+        output = {"kind": "translation", "text": sentence.target_text}
+        if target is not None:
+            sentence = next(self.recorder.sentences([text], [target]))
+        return sentence, output
+
+    def _predict(self, text: str) -> dict[str, Any]:
+        ids = self.recorder.encode(text)
+        if len(ids) > 1 and ids[-1] == self.recorder.tokenizer.eos_token_id:
+            ids = ids[:-1]
+        inputs = torch.tensor([ids], device=self.recorder.model.device)
+        with self.recorder.watched.watched(lambda kind, call: None):
+            logits = self.recorder.model(input_ids=inputs).logits[0, -1]
+        chances = logits.float().softmax(-1).topk(min(PREDICTIONS, len(logits)))
+        tokens = self.recorder.reader.read(chances.indices.tolist()).tokens
+        return {
+            "kind": "predictions",
+            "tokens": [
+                {"token": token, "probability": probability}
+                for token, probability in zip(tokens, chances.values.tolist(), strict=True)
+            ],
+        }

@@ -1,0 +1,46 @@
+"""``adasparse explore``: a local web page on which the heads of a model are tried out live."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def explore(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, file_okay=False, help="Folder of a model and its tokenizer.", metavar="RUN"
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    text: Annotated[str, typer.Option(help="A sentence to begin with.")] = "",
+    open_browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Whether to open the page.")
+    ] = True,
+) -> None:
+    """Type sentences, see translation and heads, change the alpha of heads or switch them off."""
+    from adasparse.analysis.app import LOCAL_HOSTS, create_app
+    from adasparse.analysis.app_model import LiveModel
+    from adasparse.analysis.app_server import listen, serve
+
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        typer.echo(f"Cannot listen on {host} port {port}: {error.strerror or error}.", err=True)
+        raise typer.Exit(1) from None
+    with listener:
+        typer.echo(f"Loading {run} …", err=True)
+        try:
+            live = LiveModel.load(run)
+        except (OSError, TypeError, ValueError) as error:
+            typer.echo(f"{run} cannot be explored: {error}", err=True)
+            raise typer.Exit(1) from None
+        is_local = host in LOOPBACK
+        if not is_local:
+            typer.echo("Everyone who can reach this machine can use the model.", err=True)
+        app = create_app(live, hosts=LOCAL_HOSTS if is_local else None, first_text=text)
+        serve(app, listener, open_browser=open_browser, announce=typer.echo)
