@@ -15,17 +15,21 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         OSError: If the address is taken or not of this machine.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(64)
-    except OSError:
-        listener.close()
-        raise
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(64)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(f"Cannot listen on {host} port {port}: {reason}.") from error
     return listener
 
 

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -23,24 +26,17 @@ def explore(
     ] = True,
 ) -> None:
     """Type sentences, see translation and heads, change the alpha of heads or switch them off."""
-    from adasparse.analysis.app import LOCAL_HOSTS, create_app
-    from adasparse.analysis.app_model import LiveModel
-    from adasparse.analysis.app_server import listen, serve
+    with user_errors():
+        from adasparse.analysis.app import LOCAL_HOSTS, create_app
+        from adasparse.analysis.app_model import LiveModel
+        from adasparse.analysis.app_server import listen, serve
 
-    try:
-        listener = listen(host, port)
-    except OSError as error:
-        typer.echo(f"Cannot listen on {host} port {port}: {error.strerror or error}.", err=True)
-        raise typer.Exit(1) from None
-    with listener:
-        typer.echo(f"Loading {run} …", err=True)
-        try:
+        hush_transformers()
+        with listen(host, port) as listener:
+            typer.echo(f"Loading {run}", err=True)
             live = LiveModel.load(run)
-        except (OSError, TypeError, ValueError) as error:
-            typer.echo(f"{run} cannot be explored: {error}", err=True)
-            raise typer.Exit(1) from None
-        is_local = host in LOOPBACK
-        if not is_local:
-            typer.echo("Everyone who can reach this machine can use the model.", err=True)
-        app = create_app(live, hosts=LOCAL_HOSTS if is_local else None, first_text=text)
-        serve(app, listener, open_browser=open_browser, announce=typer.echo)
+            is_local = host in LOOPBACK
+            if not is_local:
+                typer.echo("Everyone who can reach this machine can use the model.", err=True)
+            app = create_app(live, hosts=LOCAL_HOSTS if is_local else None, first_text=text)
+            serve(app, listener, open_browser=open_browser, announce=typer.echo)
