@@ -75,9 +75,13 @@ def small_recipe(output: Path, **changes: object) -> TranslationRecipe:
     )
 
 
-@functools.cache
 def small_run(attention: str = "adaptive") -> Path:
     """A finished training that nobody changes."""
+    return _small_run(attention)
+
+
+@functools.cache
+def _small_run(attention: str) -> Path:
     from adasparse.translation.train import train
 
     return train(small_recipe(scratch() / f"run-{attention}", attention=attention))
