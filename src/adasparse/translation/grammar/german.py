@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Literal
 
 from adasparse.translation.grammar.meaning import (
-    Adjective,
     Agreement,
     Clause,
     Clock,
@@ -27,11 +26,11 @@ __all__ = [
     "date",
     "nominal",
     "noun_phrase",
+    "place",
     "question",
     "statement",
     "subordinate",
     "time",
-    "verb_forms",
 ]
 
 Case = Literal["nom", "acc", "dat"]
@@ -97,7 +96,7 @@ def noun_phrase(phrase: NounPhrase, case: Case, owner: Agreement | None = None) 
     """The noun phrase in a case; ``owner`` is what *his*, *her* or *their* own refers to."""
     column = 3 if phrase.is_plural else COLUMNS[phrase.noun.gender]
     determiner, endings = _determiner(phrase, case, column, owner)
-    adjectives = [_inflect(adjective, endings[case][column]) for adjective in phrase.adjectives]
+    adjectives = [entry.de_stem + endings[case][column] for entry in phrase.adjectives]
     noun = _noun(phrase.noun, case, phrase.is_plural)
     text = " ".join(part for part in (determiner, *adjectives, noun) if part)
     return text + _relative(phrase, column) if phrase.relative else text
@@ -138,10 +137,6 @@ def _own(owner: Agreement | None) -> str:
     return "ihr" if owner.plural or owner.gender == "f" else "sein"
 
 
-def _inflect(adjective: Adjective, ending: str) -> str:
-    return adjective.de_stem + ending
-
-
 def _noun(noun: Noun, case: Case, is_plural: bool) -> str:
     if not is_plural:
         return noun.de + (noun.weak if case != "nom" else "")
@@ -168,7 +163,7 @@ def _form(forms: tuple[str, str, str], who: Agreement) -> str:
     return forms[2] if who.plural else forms[0 if who.person == 1 else 1]
 
 
-def verb_forms(verb: Verb, tense: Literal["present", "past"]) -> tuple[str, str, str]:
+def _verb_forms(verb: Verb, tense: Literal["present", "past"]) -> tuple[str, str, str]:
     """First and third person singular and the plural, without a separable prefix."""
     infinitive, third, past, _ = verb.de
     if infinitive in ("sein", "haben"):
@@ -195,7 +190,7 @@ def _verbs(
     if tense == "perfect":
         finite = _form((HAVE if verb.auxiliary == "haben" else BE)["present"], who)
         return finite, [participle], f"{participle} {finite}"
-    finite = _form(verb_forms(verb, tense), who)
+    finite = _form(_verb_forms(verb, tense), who)
     return finite, [verb.prefix] if verb.prefix else [], verb.prefix + finite
 
 

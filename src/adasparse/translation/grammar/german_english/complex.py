@@ -25,8 +25,7 @@ __all__ = ["two_clauses"]
 HANDLING = [
     verb
     for verb in TRANSITIVE
-    if verb.kinds
-    and verb.en[0] in ("buy", "sell", "need", "look for", "read", "repair", "clean", "eat")
+    if verb.en[0] in ("buy", "sell", "need", "look for", "read", "repair", "clean", "eat")
 ]
 #: What can have been done to it before.
 EARLIER = [

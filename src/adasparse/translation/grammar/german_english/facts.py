@@ -33,7 +33,7 @@ from adasparse.translation.grammar.meaning import (
 from adasparse.translation.grammar.numbers import countable, words
 from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
 
-__all__ = ["STATES", "Both", "all_facts", "predicates", "said", "states"]
+__all__ = ["STATES", "Both", "all_facts", "predicates", "said"]
 
 Both = tuple[str, str]
 STATES = ("müde", "traurig", "glücklich", "krank")
@@ -59,7 +59,7 @@ def predicates(names: tuple[str, ...], *, degrees: int = 3) -> Space[Phrase]:
     )
 
 
-def states() -> Space[Clause]:
+def _states() -> Space[Clause]:
     """How people are: *Anna ist sehr müde*."""
     negated = Union((5, OneOf([False])), (1, OneOf([True])))
     who = Union((4, subjects("first", has_owner=True)), (1, subjects("first", has_owner=False)))
@@ -253,7 +253,7 @@ def _there(where: NounPhrase, what: NounPhrase) -> Both:
 def all_facts() -> Space[Both]:
     """All of the above."""
     clauses = (
-        (3, states()),
+        (3, _states()),
         (4, _qualities()),
         (3, _comparisons()),
         (5, _prices()),

@@ -76,15 +76,15 @@ class Said:
     en: Pronoun
 
 
-def _ready(ro: str, en: str, *, is_plural: bool = False, person: int = 3) -> Said:
-    return Said(ro, Pronoun(("", "", ""), (en, en), Agreement(person, is_plural)))
+def _ready(ro: str, en: str, *, is_plural: bool = False) -> Said:
+    return Said(ro, Pronoun(("", "", ""), (en, en), Agreement(3, is_plural)))
 
 
 def noun_phrase(noun: Noun, determiner: str, number: int, adjective: Adjective | None) -> Said:
     """*un măr roșu*, *merele roșii*, *mașina mea*, *douăzeci și trei de mașini roșii*.
 
-    ``determiner`` is ``a``, ``the``, ``my`` or ``count``; a ``number`` of 0 is
-    a plural without one.
+    ``determiner`` is ``a``, ``the``, ``my`` or ``count``; a ``number`` of 0 is a
+    plural without one.
     """
     is_plural = number != 1
     word = noun.plural if is_plural else noun.singular
