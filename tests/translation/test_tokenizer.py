@@ -145,6 +145,11 @@ def test_a_small_corpus_has_fewer_tokens():
     assert len(train_tokenizer(["ab ab"], vocab_size=1000)) < 270
 
 
+def test_what_occurs_once_is_not_merged():
+    tokens = train_tokenizer(["ab ab once"], vocab_size=1000).tokenize("ab once")
+    assert tokens == ["▁ab", "▁", "o", "n", "c", "e"]
+
+
 def test_a_vocabulary_needs_room():
     with pytest.raises(ValueError, match=r"at least 518 .* got 517"):
         train_tokenizer(TEXTS, vocab_size=517)

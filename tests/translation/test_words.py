@@ -5,7 +5,11 @@ import pytest
 from adasparse.translation.tokenizer import train_tokenizer
 from adasparse.translation.words import word_clusters
 
-TEXTS = ["ein kleiner Hund und eine Katze", "a small dog and a cat, T-shirts", "twenty-three (3)"]
+TEXTS = 2 * [
+    "ein kleiner Hund und eine Katze",
+    "a small dog and a cat, T-shirts",
+    "twenty-three (3)",
+]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ hash of 8 bytes per sentence, and twice as much again while duplicates are looke
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
@@ -75,69 +75,38 @@ def prepare(
         FileExistsError: ``out`` has files.
         ValueError: Something is wrong with a file, in the line named, or with a setting.
     """
-    out, filters, progress = Path(out), filters or Filters(), progress or Progress(disable=True)
-    _check_arguments(train, dev, dev_size, tokenizer_pairs)
-    check_vocab_size(vocab_size)
+    _check_files(train, dev)
+    settings = _Settings(
+        vocab_size=vocab_size,
+        tokenizer_pairs=tokenizer_pairs,
+        normalize=normalize,
+        deduplicate=deduplicate,
+        filters=filters or Filters(),
+        dev_size=dev_size,
+        seed=seed,
+    )
+    if (dev is None) == (dev_size is None):
+        raise ValueError(
+            "Dev data are needed, to know when training is done: give either dev files, or "
+            "dev_size to split some off."
+        )
+    out = Path(out)
     check_free(out, force=force)
     keys = {"source_key": source_key or source_lang, "target_key": target_key or target_lang}
     train_texts = [ParallelText(paths, **keys) for paths in train]
     dev_texts = [] if dev is None else [ParallelText(dev, **keys)]
     languages = _agree_on_languages([*train_texts, *dev_texts], source_lang, target_lang)
-    clean = clean_text if normalize else str
-
     with staged(out, force=force) as folder:
-        work = folder / "work.txt"
-        dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
-        read = chain.from_iterable(text.pairs() for text in train_texts)
-        candidates = write_candidates(
-            _track(read, "reading", progress), work, filters=filters, clean=clean
+        counts = _write_data(
+            folder, train_texts, dev_texts, settings, progress or Progress(disable=True)
         )
-        if deduplicate:
-            candidates.drop_duplicates()
-        if dev_size is not None:
-            dev_pairs = candidates.split_off(dev_size, seed=seed)
-        overlap = candidates.drop_held_out(dev_pairs, clean)
-        _check_left(len(candidates), candidates)
-
-        sample = _Sample(candidates, tokenizer_pairs, progress)
-        tokenizer = train_tokenizer(sample, vocab_size=vocab_size, normalize=normalize)
-        tokenizer.save_pretrained(folder / "tokenizer")
-        encoding = _track(candidates.pairs(), "encoding", progress, total=len(candidates))
-        counts, dropped = encode_pairs(
-            encoding, folder / "train", tokenizer=tokenizer, filters=filters
-        )
-        candidates.dropped.update(dropped)
-        _check_left(counts["pairs"], candidates)
-        dev_counts, _ = encode_pairs(dev_pairs, folder / "dev", tokenizer=tokenizer)
-        _write_text(dev_pairs, folder)
-        work.unlink()
-
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "adasparse": version("adasparse"),
             "languages": dict(zip(SIDES, languages, strict=True)),
-            "train": {
-                "read": candidates.num_read,
-                "dropped": candidates.dropped,
-                **counts,
-                **overlap,
-            },
-            "dev": {
-                **dev_counts,
-                "split_off": dev_size is not None,
-                "blank": sum(not (clean(s) and clean(t)) for s, t in dev_pairs),
-            },
-            "tokenizer": {"vocab_size": len(tokenizer), "pairs": len(sample)},
-            "settings": {
-                "vocab_size": vocab_size,
-                "tokenizer_pairs": tokenizer_pairs,
-                "normalize": normalize,
-                "deduplicate": deduplicate,
-                **asdict(filters),
-                "dev_size": dev_size,
-                "seed": seed,
-            },
+            **counts,
+            "settings": settings.to_dict(),
             "inputs": {
                 "train": [text.describe() for text in train_texts],
                 "dev": [text.describe() for text in dev_texts],
@@ -149,9 +118,37 @@ def prepare(
     return PreparedData.open(out)
 
 
-def _check_arguments(
-    train: Sequence[Paths], dev: Paths | None, dev_size: int | None, tokenizer_pairs: int
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """What beside the input decides what is written."""
+
+    vocab_size: int
+    tokenizer_pairs: int
+    normalize: bool
+    deduplicate: bool
+    filters: Filters
+    dev_size: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_vocab_size(self.vocab_size)
+        for name, value in (("dev_size", self.dev_size), ("tokenizer_pairs", self.tokenizer_pairs)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}.")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0; got {self.seed}.")
+
+    def clean(self, text: str) -> str:
+        """The text as the tokenizer will see it."""
+        return clean_text(text) if self.normalize else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of them on one level."""
+        values = asdict(self)
+        return {**values.pop("filters"), **values}
+
+
+def _check_files(train: Sequence[Paths], dev: Paths | None) -> None:
     if not train:
         raise ValueError(
             "Training data are needed: a source and a target file, or a file of pairs."
@@ -159,14 +156,47 @@ def _check_arguments(
     for paths in (*train, *([] if dev is None else [dev])):
         if isinstance(paths, (str, Path)):
             raise TypeError(f"Files must be given as a sequence of one or two; got {paths!r}.")
-    if (dev is None) == (dev_size is None):
-        raise ValueError(
-            "Dev data are needed, to know when training is done: give either dev files, or "
-            "dev_size to split some off."
-        )
-    for name, value in (("dev_size", dev_size), ("tokenizer_pairs", tokenizer_pairs)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}.")
+
+
+def _write_data(
+    folder: Path,
+    train_texts: Sequence[ParallelText],
+    dev_texts: Sequence[ParallelText],
+    settings: _Settings,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write everything but the manifest; return what it tells of both splits and the tokenizer."""
+    work = folder / "work.txt"
+    dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
+    read = _track(chain.from_iterable(text.pairs() for text in train_texts), "reading", progress)
+    candidates = write_candidates(read, work, filters=settings.filters, clean=settings.clean)
+    if settings.deduplicate:
+        candidates.drop_duplicates()
+    if settings.dev_size is not None:
+        dev_pairs = candidates.split_off(settings.dev_size, seed=settings.seed)
+    overlap = candidates.drop_held_out(dev_pairs, settings.clean)
+    _check_left(len(candidates), candidates)
+
+    sample = _Sample(candidates, settings.tokenizer_pairs, progress)
+    tokenizer = train_tokenizer(
+        sample, vocab_size=settings.vocab_size, normalize=settings.normalize
+    )
+    tokenizer.save_pretrained(folder / "tokenizer")
+    pairs = _track(candidates.pairs(), "encoding", progress, total=len(candidates))
+    counts, dropped = encode_pairs(
+        pairs, folder / "train", tokenizer=tokenizer, filters=settings.filters
+    )
+    candidates.dropped.update(dropped)
+    _check_left(counts["pairs"], candidates)
+    dev_counts, _ = encode_pairs(dev_pairs, folder / "dev", tokenizer=tokenizer)
+    _write_text(dev_pairs, folder)
+    work.unlink()
+    num_blank = sum(not all(map(settings.clean, pair)) for pair in dev_pairs)
+    return {
+        "train": {"read": candidates.num_read, "dropped": candidates.dropped, **counts, **overlap},
+        "dev": {**dev_counts, "blank": num_blank, "split_off": settings.dev_size is not None},
+        "tokenizer": {"vocab_size": len(tokenizer), "pairs": len(sample)},
+    }
 
 
 def _agree_on_languages(

@@ -102,6 +102,7 @@ def train_tokenizer(
             special_tokens=[*SPECIAL, *BYTES],
             initial_alphabet=alphabet,
             limit_alphabet=len(alphabet),
+            min_frequency=2,
             show_progress=False,
         ),
     )
