@@ -162,3 +162,52 @@ def payload(title: str = "Heads of two runs") -> dict[str, Any]:
             run("<b>soft&max</b>", "softmax", seed=1),
         ],
     }
+
+
+def long_payload(length: int = 4096, top: int = 16) -> dict[str, Any]:
+    """A decoder-only model of one head that read a long text; ``top`` weights of each row kept."""
+    rng = np.random.default_rng(0)
+    cols = [np.sort(rng.permutation(i + 1)[:top]) for i in range(length)]
+    crow = np.concatenate([[0], np.cumsum([len(x) for x in cols])])
+    value = np.concatenate([np.full(len(x), 65535 // (len(x) + 1)) for x in cols])
+
+    def text(array: Any, dtype: str) -> str:
+        return base64.b64encode(array.astype(dtype).tobytes()).decode()
+
+    head = {
+        "crow": text(crow, "<u4"),
+        "col": text(np.concatenate(cols), "<u4"),
+        "value": text(value, "<u2"),
+        "col_type": "uint32",
+    }
+    tokens = [f"w{i}" for i in range(length)]
+    heads = group(rng, "decoder", 1, 2)
+    heads.update(queries="source", keys="source")
+    return {
+        "version": 1,
+        "title": "A long text",
+        "measures": MEASURES,
+        "runs": [
+            {
+                "name": "decoder",
+                "attention": "entmax",
+                "kind": "decoder",
+                "top": top,
+                "sentences_measured": 1,
+                "groups": [heads],
+                "summary": [],
+                "sentences": [
+                    {
+                        "id": 0,
+                        "source_text": " ".join(tokens),
+                        "target_text": None,
+                        "source": tokens,
+                        "target": None,
+                        "target_next": None,
+                        "top": top,
+                        "attention": {"decoder": [[head, head]]},
+                    }
+                ],
+            }
+        ],
+    }

@@ -279,6 +279,31 @@ def test_long_sentences_scroll_in_their_own_box(address, page, view):
         assert len(page.all(".plot .token")) < 120
 
 
+@pytest.mark.parametrize("view", ["heat", "lines"])
+def test_thousands_of_tokens_are_drawn_as_they_come_into_sight(tmp_path, view):
+    path = write_report(page_sample.long_payload(), tmp_path / "index.html")
+    page = Page(f"{path.as_uri()}#view={view}")
+    page.run(f"document.querySelector('.{view} .scroll').scrollTop = 1e9")
+    page.frame()
+    assert "w4095" in page.texts(".plot .token")
+    assert len(page.all(".plot .token")) < 200
+    assert (
+        page.run(
+            "return Math.max(...[...document.querySelectorAll('canvas')].map((x) => x.height))"
+        )
+        < 2000
+    )
+    if view == "heat":
+        size = cell_size(page)
+        page.hover(".heat .scroll", size / 2, 40)
+        page.frame()
+        assert page.text(".readout output") in ("small or 0, not kept", "0.059")
+        page.click("#zoom-out")
+        page.frame()
+        assert cell_size(page) < size
+    page.check_quiet()
+
+
 def test_a_narrow_screen_never_scrolls_sideways(address, page):
     page = Page(f"{address}#sentence=1&compare=%3Cb%3Esoft%26max%3C%2Fb%3E", width=390)
     page.click("#table-intervals")

@@ -2,7 +2,7 @@
 //
 // Only what is in sight is drawn, so that a text of thousands of tokens scrolls as a short one.
 
-const CELL = { least: 3, most: 34, readable: 11 };
+const CELL = { least: 3, most: 40, readable: 11 };
 
 class HeatMap {
   /** @param point Told the row and column under the pointer, or null and null. */

@@ -81,7 +81,7 @@ class LineMap {
         const isChosen = !hasMark || ((row ?? from) === from && (column ?? to) === to);
         if (isChosen !== isFront) continue;
         context.strokeStyle = isFront ? (hasMark ? colors.mark : colors.line) : colors.faded;
-        context.globalAlpha = (isFront ? 1 : 0.25) * (0.15 + 0.85 * Math.sqrt(weight));
+        context.globalAlpha = (isFront ? 1 : 0.4) * (0.15 + 0.85 * Math.sqrt(weight));
         context.lineWidth = 0.6 + 4.4 * weight;
         context.beginPath();
         context.moveTo(0, middle(from));
