@@ -9,7 +9,11 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from adasparse.analysis import draw, measure
+from adasparse.analysis.analyze import Analysis, analyze
 from adasparse.analysis.generated import generated, record_generated
+from adasparse.analysis.meter import Measures, Meter, measure_heads
+from adasparse.analysis.payload import MeasuredRun, build_payload
 from adasparse.analysis.record import Recorder, record
 from adasparse.analysis.recording import (
     Header,
@@ -18,21 +22,38 @@ from adasparse.analysis.recording import (
     load_recording,
     save_recording,
 )
+from adasparse.analysis.roles import head_roles, summarize
+from adasparse.analysis.runs import Run, load_run
+from adasparse.analysis.show import to_bertviz
 from adasparse.analysis.tokens import TokenReader, TokenRow
 from adasparse.analysis.weights import LayerWeights, from_dense
 
 __all__ = [
+    "Analysis",
     "Header",
     "LayerWeights",
+    "MeasuredRun",
+    "Measures",
+    "Meter",
     "RecordedSentence",
     "Recorder",
     "Recording",
+    "Run",
     "TokenReader",
     "TokenRow",
+    "analyze",
+    "build_payload",
+    "draw",
     "from_dense",
     "generated",
+    "head_roles",
     "load_recording",
+    "load_run",
+    "measure",
+    "measure_heads",
     "record",
     "record_generated",
     "save_recording",
+    "summarize",
+    "to_bertviz",
 ]

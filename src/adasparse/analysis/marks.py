@@ -119,7 +119,7 @@ def guess_language(texts: Iterable[str]) -> str | None:
     hits: Counter[str] = Counter()
     for text in texts:
         if is_question(text):
-            first = text.split()[0].strip("¿¡\"'„“«»").lower()
+            first = text.split()[0].strip("¿¡\"'„“«»?,").lower()
             for language, words in INTERROGATIVES.items():
                 if language in _UNSPACED:
                     hits[language] += any(word in text for word in words)

@@ -112,7 +112,7 @@ def _draw(axes: Axes, picture: HeadPicture) -> AxesImage:
     axes.grid(which="minor", color=_GRID, linewidth=0.4)
     axes.tick_params(which="both", length=0)
     axes.tick_params(labelsize=7, labelcolor=INK, pad=2, top=False, labeltop=False)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set(color=_GRID, linewidth=0.6)
     for i in picture.marked:
         axes.get_yticklabels()[i].set_fontweight("bold")
     for start, stop in picture.words:
