@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from adasparse.functional.attention import entmax_attention, entmax_attention_weights
+from adasparse.longcontext.nearby import causal_attention
 from adasparse.longcontext.temperature import (
     adaptive_temperature_attention,
     adaptive_temperature_weights,
@@ -51,8 +52,9 @@ class AttentionCall:
     def output(self) -> Tensor:
         """Attend: ``(b, h, q, d)``, without a matrix of all weights.
 
-        Softmax goes to PyTorch where there is nothing to add to its scores; there it would build a
-        matrix for biases and for padding, and take twice as long for it at 2048 tokens.
+        Softmax goes to PyTorch where there is nothing to add to its scores. For biases and for
+        padding PyTorch would need a matrix, and twice the time at 2048 tokens; ``entmax_attention``
+        with an alpha of 1 is the same softmax. Heads with slopes score nearby keys only.
         """
         options = self.options()
         tensors = self.query, self.key, self.value
@@ -62,6 +64,8 @@ class AttentionCall:
         if is_softmax and options["attn_mask"] is None and self.slopes is None:
             is_causal = self.visibility.is_causal
             return scaled_dot_product_attention(*tensors, is_causal=is_causal, enable_gqa=True)
+        if self.slopes is not None and self.visibility.is_causal and options["attn_mask"] is None:
+            return causal_attention(*tensors, alpha=self.alpha, slopes=self.slopes)
         return entmax_attention(*tensors, alpha=self.alpha, enable_gqa=True, **options)
 
     def weights(self) -> Tensor:

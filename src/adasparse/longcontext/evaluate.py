@@ -151,7 +151,7 @@ def _score(
 def _next_batch(
     task: Task, length: int, left: int, seed: int, first: int, tokens_per_batch: int
 ) -> TaskBatch:
-    """Return as many examples as go together; sources are at least half of their sequences."""
+    """Return as many examples as go together; sources are about half of the longest sequences."""
     size = max(1, min(left, tokens_per_batch // (2 * length)))
     return task.batch(seed, size, length, first=first)
 

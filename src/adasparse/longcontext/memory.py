@@ -8,7 +8,7 @@ from adasparse.longcontext.config import LongContextConfig
 
 _GROUP = Path("/sys/fs/cgroup")
 #: What the allocator and the buffers of kernels take beside tensors, as a factor and in bytes.
-_SLACK, _OVERHEAD = 1.2, 2**26
+_SLACK, _OVERHEAD = 1.4, 2**26
 
 
 def available_memory() -> int | None:
