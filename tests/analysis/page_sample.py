@@ -146,7 +146,7 @@ def run(name: str, attention: str, *, seed: int, hostile: list[str] = HOSTILE) -
         "sentences": [
             sentence(rng, 0, [*SOURCE, "</s>"], ["<s>", *TARGET], **size),
             sentence(rng, 1, [*hostile, "</s>"], ["<s>", *hostile], **size),
-            sentence(rng, 2, SOURCE * 9, TARGET * 9, **size),
+            sentence(rng, 2, SOURCE * 5, TARGET * 5, **size),
         ],
     }
 

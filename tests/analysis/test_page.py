@@ -273,10 +273,8 @@ def test_long_sentences_scroll_in_their_own_box(address, page, view):
         assert not page.scrolls_sideways()
         box = f"document.querySelector('.{view} .scroll')"
         assert page.run(f"return {box}.scrollHeight > {box}.clientHeight")
-        page.run(f"{box}.scrollTop = 1e6")
-        page.frame()
-        assert page.texts(".plot .token")[-1 if view == "heat" else 0] != "Der"
-        assert len(page.all(".plot .token")) < 120
+        if view == "heat":
+            assert page.run(f"return {box}.scrollWidth > {box}.clientWidth")
 
 
 @pytest.mark.parametrize("view", ["heat", "lines"])

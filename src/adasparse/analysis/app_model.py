@@ -10,10 +10,10 @@ from transformers import PreTrainedModel
 
 from adasparse.analysis.app_heads import LEAST_ALPHA, MOST_ALPHA, HeadChanges, RequestError
 from adasparse.analysis.generated import generated
-from adasparse.analysis.meter import Meter
+from adasparse.analysis.meter import measure_heads
 from adasparse.analysis.payload import MeasuredRun, Payload, build_payload
 from adasparse.analysis.record import Recorder
-from adasparse.analysis.recording import Header, RecordedSentence
+from adasparse.analysis.recording import Header, RecordedSentence, Recording
 from adasparse.analysis.runs import load_run
 
 #: How many next tokens are told.
@@ -101,11 +101,10 @@ class LiveModel:
     ) -> Payload:
         """Return the data of the explorer with one sentence, or none yet."""
         header = self.header if header is None else header
-        meter = Meter(header, counts={}, interrogatives={})
-        shown = [] if sentence is None else [sentence]
-        for recorded in shown:
-            meter.add(recorded)
-        run = MeasuredRun(measures=meter.result(resamples=1), sentences=shown)
+        recording = Recording(header=header, sentences=[] if sentence is None else [sentence])
+        run = MeasuredRun(
+            measures=measure_heads(recording, resamples=1), sentences=recording.sentences
+        )
         return build_payload([run], title=f"Heads of {header.name}", max_bytes=8_000_000)
 
     def run(
@@ -125,13 +124,14 @@ class LiveModel:
         Raises:
             RequestError: If the request is beyond the limits or names what there is not.
         """
-        self._check(text, target, changes)
         output: dict[str, Any] | None = None
-        with self._lock, changes.applied(self.recorder.model):
-            if self.header.kind == "translation":
-                sentence, output = self._translate(text, target)
-            else:
-                sentence = next(self.recorder.sentences([text]))
+        with self._lock:
+            self._check(text, target, changes)
+            with changes.applied(self.recorder.model):
+                if self.header.kind == "translation":
+                    sentence, output = self._translate(text, target)
+                else:
+                    sentence = next(self.recorder.sentences([text]))
                 if self.header.kind == "decoder":
                     output = self._predict(text)
         payload = self.payload(sentence, header=changes.header(self.header))

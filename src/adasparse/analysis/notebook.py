@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adasparse.analysis.meter import Meter
+from adasparse.analysis.meter import measure_heads
 from adasparse.analysis.payload import MeasuredRun, Payload, build_payload
 from adasparse.analysis.recording import Recording
 from adasparse.analysis.report import render_page
@@ -64,10 +64,8 @@ def _payload_of(what: Recording | Sequence[Recording]) -> Payload:
         raise ValueError(
             f"Recordings to compare must be of the same sentences; got {sorted(counts)} of them."
         )
-    runs = []
-    for recording in recordings:
-        meter = Meter(recording.header, counts={}, interrogatives={})
-        for sentence in recording.sentences:
-            meter.add(sentence)
-        runs.append(MeasuredRun(measures=meter.result(), sentences=recording.sentences))
+    runs = [
+        MeasuredRun(measures=measure_heads(recording), sentences=recording.sentences)
+        for recording in recordings
+    ]
     return build_payload(runs, title=" and ".join(run.measures.header.name for run in runs))

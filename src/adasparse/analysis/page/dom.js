@@ -68,6 +68,17 @@ function showFullText(text) {
   dialog.showModal();
 }
 
+/** Scroll a box, and nothing around it, so far that what a selector finds in it is seen. */
+function keepInSight(box, selector) {
+  const element = box.querySelector(selector);
+  if (!element) return;
+  const [inner, outer] = [element.getBoundingClientRect(), box.getBoundingClientRect()];
+  if (inner.top < outer.top || inner.bottom > outer.bottom)
+    box.scrollTop += (inner.top + inner.bottom - outer.top - outer.bottom) / 2;
+  if (inner.left < outer.left || inner.right > outer.right)
+    box.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
+}
+
 /** Call a function once per frame at most. */
 function oncePerFrame(draw) {
   let isWaiting = false;

@@ -23,7 +23,8 @@ class Overview {
     this.showGrid(run, group, measure);
     this.showLegend(measure);
     this.showRanked(run, group, measure);
-    hadFocus?.querySelector("[aria-current]")?.focus();
+    for (const box of [this.grid, this.ranked]) keepInSight(box, "[aria-current]");
+    hadFocus?.querySelector("[aria-current]")?.focus({ preventScroll: true });
   }
 
   showGrid(run, group, measure) {
@@ -113,13 +114,6 @@ class Overview {
     }));
     heads.sort((a, b) => compareValues(a.value, b.value, sign));
     this.ranked.replaceChildren(...heads.map((entry) => this.rankedHead(entry, measure)));
-    const chosen = this.ranked.querySelector("[aria-current]");
-    if (chosen) {
-      const { offsetTop, offsetHeight } = chosen.parentElement;
-      const { scrollTop, clientHeight } = this.ranked;
-      if (offsetTop < scrollTop || offsetTop + offsetHeight > scrollTop + clientHeight)
-        this.ranked.scrollTop = offsetTop - clientHeight / 2;
-    }
   }
 
   rankedHead({ group, layer, head, value }, measure) {
