@@ -6,6 +6,7 @@ import torch
 from sample_models import DECODERS, MODELS, SOURCE, TARGET, TRANSLATION, dense, sparse, tokenizer
 
 from adasparse.analysis import Recorder, record, record_generated
+from adasparse.longcontext import LongContextConfig, LongContextForCausalLM
 
 FIELDS = {
     "encoder": ("encoder_attentions", "attentions"),
@@ -138,7 +139,7 @@ def test_only_the_largest_weights_are_kept_if_so_wished():
 
 def test_long_calls_are_computed_in_parts(monkeypatch):
     whole = [record(sparse(name), tokenizer(), SOURCE) for name in ("llama", "bert", "gemma2")]
-    monkeypatch.setattr("adasparse.analysis.watch._AT_ONCE", 50)
+    monkeypatch.setattr("adasparse.analysis.weigh._AT_ONCE", 50)
     for name, expected in zip(("llama", "bert", "gemma2"), whole, strict=True):
         parts = record(sparse(name), tokenizer(), SOURCE)
         for a, b in zip(parts.sentences, expected.sentences, strict=True):
@@ -146,7 +147,7 @@ def test_long_calls_are_computed_in_parts(monkeypatch):
                 for x, y in zip(a.attention[kind], b.attention[kind], strict=True):
                     np.testing.assert_allclose(x.dense(), y.dense(), atol=1e-6)
                     np.testing.assert_array_equal(x.visible, y.visible)
-    monkeypatch.setattr("adasparse.analysis.watch._AT_ONCE", 50)
+    monkeypatch.setattr("adasparse.analysis.weigh._AT_ONCE", 50)
     recorder = Recorder(sparse("t5"), tokenizer())
     assert_recorded(recorder.model, recorder, recorder.sentences(SOURCE[:2], TARGET[:2]))
 
@@ -197,3 +198,42 @@ def test_mistakes_are_named():
         Recorder(torch.nn.Linear(1, 1), tokenizer())
     with pytest.raises(ValueError, match="shorter"):
         record(model, tokenizer(), SOURCE, TARGET[:2])
+
+
+LONG_CONTEXT = [
+    ("asentmax", "nape"),
+    ("adaptive", "alibi"),
+    ("softmax", "rope"),
+    ("adaptive-temperature", "nope"),
+    ("ssmax", "nape"),
+]
+
+
+@pytest.mark.parametrize(("attention", "positions"), LONG_CONTEXT)
+def test_long_context_models_are_recorded(attention, positions, monkeypatch):
+    torch.manual_seed(0)
+    config = LongContextConfig(
+        attention=attention,
+        positions=positions,
+        vocab_size=200,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+    model = LongContextForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.xavier_normal_(parameter, gain=2.0)
+    recorder = Recorder(model, tokenizer())
+    assert (recorder.header.kind, recorder.header.attention) == ("decoder", attention)
+    assert recorder.header.size("decoder") == (2, 4)
+    assert_recorded(model, recorder, recorder.sentences(SOURCE))
+    options = {"num_beams": 2, "max_new_tokens": 5}
+    recording = record_generated(model, tokenizer(), SOURCE[:3], generation=options)
+    assert_recorded(model, recorder, recording.sentences)
+    monkeypatch.setattr("adasparse.analysis.weigh._AT_ONCE", 50)
+    assert_recorded(model, recorder, recorder.sentences(SOURCE[:2]))

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from adasparse.analysis.record import Ids, Recorder
 from adasparse.analysis.recording import RecordedSentence, Recording
-from adasparse.analysis.watch import BatchWeights, weigh
+from adasparse.analysis.weigh import BatchWeights, weigh
 from adasparse.analysis.weights import Array, LayerWeights
 from adasparse.integrations.huggingface.attention import AttentionCall
 

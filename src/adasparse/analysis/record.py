@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from adasparse.analysis.recording import SIDES, RecordedSentence, Recording
 from adasparse.analysis.tokens import TokenReader
-from adasparse.analysis.watch import BatchWeights, WatchedModel, weigh
+from adasparse.analysis.watch import WatchedModel
+from adasparse.analysis.weigh import BatchWeights, weigh
 from adasparse.analysis.weights import Array
 from adasparse.integrations.huggingface.attention import AttentionCall
 
