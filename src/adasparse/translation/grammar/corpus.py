@@ -59,7 +59,7 @@ def generate(
 
 
 def count_sentences(pair: str) -> int:
-    """How many sentences the grammar of a pair has, counted and not sampled."""
+    """How many meanings the grammar of a pair can say: at most as many different sentences."""
     return _sentences(pair).size
 
 
@@ -98,6 +98,6 @@ def _distinct(pair: str, wanted: int, rng: Random) -> list[Both]:
     if len(pairs) < wanted:
         raise ValueError(
             f"train, dev and test together must be fewer than the different sentences of {pair}, "
-            f"which are {space.size:,}, the rarest of them seldom drawn; got {wanted:,}."
+            f"which are at most {space.size:,}, the rarest of them seldom drawn; got {wanted:,}."
         )
     return pairs
