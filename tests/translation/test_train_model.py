@@ -1,5 +1,6 @@
 """What is trained: the loss, dropout, attention, and how batches make up an update."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -237,27 +238,23 @@ def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path):
     limit = int(pair_lengths(data.dev).max())
     too_long = int((pair_lengths(data.train) > limit).sum())
     assert too_long > 0
-    recipe = small_recipe(tmp_path / "run", max_positions=limit, max_steps=9)
+    recipe = small_recipe(tmp_path / "x", max_positions=limit)
     trainer = build_trainer(recipe, data, build_arguments(recipe))
     assert len(trainer.train_dataset) == len(data.train) - too_long
     assert max(len(x["input_ids"]) for x in trainer.train_dataset) <= limit
-    train(recipe, report=messages.append)
+    train(small_recipe(tmp_path / "run", max_positions=limit), report=messages.append)
     assert (
         messages[0] == f"{too_long} training pairs are longer than max_positions and are left out."
     )
 
 
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (8, "max_positions=8 is too small for all of the training pairs; the shortest needs"),
-        (20, "max_positions=20 is too small for [1-9] of the development sentences"),
-    ],
-)
-def test_too_few_positions_are_refused(tmp_path, limit, message):
+def test_too_few_positions_are_refused(tmp_path, monkeypatch):
     data = PreparedData.open(small_data())
-    data.train.__dict__["source_lengths"] = data.train.source_lengths + (9 if limit == 8 else 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PreparedData, "open", lambda folder: data)
-        with pytest.raises(ValueError, match=message):
-            open_data(small_recipe(tmp_path / "run", max_positions=limit))
+    monkeypatch.setattr(PreparedData, "open", lambda folder: data)
+    data.dev.__dict__["source_lengths"] = np.array([3, 3, 41, 3, 3, 3, 42, 3])
+    message = "max_positions=40 is too small for 2 of the development sentences"
+    with pytest.raises(ValueError, match=message):
+        open_data(small_recipe(tmp_path / "run", max_positions=40))
+    data.train.__dict__["source_lengths"] = data.train.source_lengths + 60
+    with pytest.raises(ValueError, match="too small for all of the training pairs; the shortest n"):
+        open_data(small_recipe(tmp_path / "run", max_positions=40))

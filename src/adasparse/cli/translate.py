@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers
 
 
 def translate(
@@ -54,10 +55,13 @@ def translate(
 
         if n_best > beam:
             raise ValueError(f"--n-best must be at most --beam, which is {beam}; got {n_best}.")
-        sentences = _read(files or [])
+        hush_transformers()
         model, tokenizer = load_run(run)
-        console = Console(stderr=True)
-        _refuse_long(too_long(sentences, model, tokenizer), sentences, skip_long, console)
+        places, given = _read(files or [])
+        console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        longest = too_long(given, model, tokenizer)
+        _tell_long({places[i]: length for i, length in longest.items()}, skip_long, console)
+        sentences = ["" if i in longest else sentence for i, sentence in enumerate(given)]
         with Progress(console=console, disable=not console.is_terminal) as progress:
             task = progress.add_task("translating", total=sum(bool(x.strip()) for x in sentences))
             found: list[list[Translation]] = translate(
@@ -72,7 +76,7 @@ def translate(
             )
         lines = []
         for i, translations in enumerate(found):
-            lines += _lines(i, sentences[i], translations, n_best, scores, as_json)
+            lines += _lines(i, given[i], translations, n_best, scores, as_json)
         text = "".join(f"{line}\n" for line in lines)
         if output is None:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
@@ -85,38 +89,38 @@ def translate(
             _save_attention(model, tokenizer, sentences, found, attention)
 
 
-def _read(files: list[Path]) -> list[str]:
-    """Return the lines of all files; only a line feed ends a line."""
-    blocks = [(str(path), path.read_bytes()) for path in files]
+def _read(files: list[Path]) -> tuple[list[str], list[str]]:
+    """Return where each line of all files is, and the lines; only a line feed ends one."""
+    blocks = [(f" of {path}", path.read_bytes()) for path in files]
     if not files:
-        blocks = [("standard input", sys.stdin.buffer.read())]
+        blocks = [("", sys.stdin.buffer.read())]
+    places: list[str] = []
     sentences: list[str] = []
     for name, block in blocks:
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
         for number, line in enumerate(lines, start=1):
+            places.append(f"line {number}{name}")
             try:
                 sentences.append(line.decode("utf-8").removesuffix("\r"))
             except UnicodeDecodeError as error:
-                raise ValueError(f"Text must be UTF-8; line {number} of {name} is not.") from error
-    return sentences
+                raise ValueError(f"Text must be UTF-8; {places[-1]} is not.") from error
+    return places, sentences
 
 
-def _refuse_long(lengths: dict[int, int], sentences: list[str], skip: bool, console: Any) -> None:
-    """Empty the sentences that are too long, or refuse to start."""
+def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
+    """Tell which lines are too long and are left empty, or refuse them."""
     if not lengths:
         return
-    shown = ", ".join(f"line {i + 1} ({length} tokens)" for i, length in [*lengths.items()][:5])
+    shown = ", ".join(f"{place} ({length} tokens)" for place, length in [*lengths.items()][:5])
     shown += ", ..." if len(lengths) > 5 else ""
-    if not skip:
+    if not is_skipped:
         raise ValueError(
             f"{len(lengths)} sentences are too long for this model: {shown}. "
             "Split them, or add --skip-long to leave them empty."
         )
     console.print(f"Left empty, too long for this model: {shown}.")
-    for i in lengths:
-        sentences[i] = ""
 
 
 def _lines(
@@ -124,12 +128,13 @@ def _lines(
 ) -> list[str]:
     """Return what is written for one sentence."""
     texts = [x.text.replace("\n", " ").replace("\r", " ") for x in translations]
+    pairs = list(zip(texts, translations, strict=True))
     if as_json:
-        found = [{"text": text, "score": x.score} for text, x in zip(texts, translations)]  # noqa: B905
+        found = [{"text": text, "score": x.score} for text, x in pairs]
         line = {"number": number + 1, "source": source, "translations": found}
         return [json.dumps(line, ensure_ascii=False)]
     lines = []
-    for text, x in zip(texts, translations):  # noqa: B905
+    for text, x in pairs:
         fields = [str(number + 1)] * (n_best > 1)
         fields += [f"{x.score:.4f}"] * (scores or n_best > 1)
         lines.append("\t".join([*fields, text]))

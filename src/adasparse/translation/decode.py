@@ -135,7 +135,7 @@ class _EndAtLimit(LogitsProcessor):
         self.limits = torch.tensor(limits, device=device).repeat_interleave(beam)
         self.first, self.eos = min(limits), eos
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Leave the end alone with its score, where the next token is the last."""
         length = input_ids.shape[1]  # with the start, so that of the text with the next token
         if length < self.first:

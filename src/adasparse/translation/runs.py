@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -13,7 +14,10 @@ import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Aut
 
 
 def load_run(run: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return model and tokenizer of a run, or of any encoder-decoder saved by transformers."""
+    """Return model and tokenizer of a run, or of any encoder-decoder saved by transformers.
+
+    The model is in evaluation mode, on the GPU if there is one.
+    """
     run = Path(run)
     if not (run / "config.json").is_file():
         checkpoints = "; its training has not ended" if (run / "checkpoints").is_dir() else ""
@@ -21,5 +25,7 @@ def load_run(run: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
             f"A run must be a folder with a trained model; there is no {run / 'config.json'}"
             f"{checkpoints}."
         )
-    model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
-    return model, AutoTokenizer.from_pretrained(run)
+    model: PreTrainedModel = AutoModelForSeq2SeqLM.from_pretrained(run)
+    if torch.cuda.is_available():
+        model.to("cuda")  # type: ignore[arg-type]
+    return model.eval(), AutoTokenizer.from_pretrained(run)
