@@ -68,7 +68,8 @@ def test_measures_are_those_of_a_recording(runs, analysis):
         assert (analysis.measures[1].sums[kind, key] == sums).all(), (kind, key)
 
 
-def test_files_are_written(analysis, tmp_path):
+def test_files_are_written(analysis, tmp_path, monkeypatch):
+    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"image")
     paths = analysis.write(tmp_path / "out")
     assert len(paths) == 1 + 3 * len(ALL)
     assert all(path.is_file() for path in paths)
@@ -78,6 +79,9 @@ def test_files_are_written(analysis, tmp_path):
     group = found["runs"][1]["groups"][0]
     expected = analysis.measures[1].values("encoder", "density")
     assert group["values"]["density"][1][2] == pytest.approx(expected[1, 2], rel=1e-5)
+    density = analysis.measures[1].by_sentence("encoder", "density")[:, 1, 2]
+    extremes = group["extremes"][1][2]
+    assert density[extremes["least"]] == density.max() > density.min() == density[extremes["most"]]
     assert (tmp_path / "out" / "figures" / "head_density.csv").is_file()
 
 

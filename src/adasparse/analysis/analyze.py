@@ -62,7 +62,7 @@ class Analysis:
             "bootstrap": {"resamples": first.resamples, "seed": first.seed, "level": 0.95},
             "figures": [figure.name for figure in self.figures],
             "skipped": dict(self.skipped),
-            "runs": [run_payload(measures) for measures in self.measures],
+            "runs": [_with_extremes(measures) for measures in self.measures],
         }
 
     def write(self, out: str | Path) -> list[Path]:
@@ -74,6 +74,23 @@ class Analysis:
         for figure in self.figures:
             paths += save_figure(figure.figure, out / "figures" / figure.name)
         return paths
+
+
+def _with_extremes(measures: Measures) -> dict[str, Any]:
+    """Return what there is about a run, and in which sentences each head is least and most sparse.
+
+    Sentences are counted from 0.
+    """
+    found = run_payload(measures)
+    for group in found["groups"]:
+        group["extremes"] = [
+            [
+                dict(zip(("least", "most"), measures.extremes(group["kind"], i, j), strict=True))
+                for j in range(len(heads))
+            ]
+            for i, heads in enumerate(measures.header.alpha[group["kind"]])
+        ]
+    return found
 
 
 def analyze(

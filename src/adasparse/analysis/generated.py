@@ -101,22 +101,22 @@ def _record(
         )
     prompt = 1 if recorder.is_translation else ids.shape[1]
     beams = output.get("beam_indices")
+    ends = generation.get("eos_token_id", recorder.model.generation_config.eos_token_id)
+    ends = set(ends) if isinstance(ends, list) else {ends}
     mask_rows = mask.cpu().numpy()
     for i, (number, text) in enumerate(batch):
-        written = _written(recorder, i, output.sequences[i], beams, prompt)
+        written = _written(i, output.sequences[i], beams, prompt, ends)
         yield _sentence(recorder, i, (number, text), encoded[i], written, calls, mask_rows)
 
 
 def _written(
-    recorder: Recorder, i: int, sequence: Tensor, beams: Tensor | None, prompt: int
+    i: int, sequence: Tensor, beams: Tensor | None, prompt: int, ends: set[int | None]
 ) -> _Written:
     """Find where the text of sentence i ends, and which row of the batch wrote each token."""
     ids = sequence.tolist()
     if beams is not None:
         rows = [int(row) for row in beams[i].tolist() if row >= 0]
         return _Written(ids=ids[: prompt + len(rows)], rows=rows)
-    ends = recorder.model.generation_config.eos_token_id
-    ends = set(ends if isinstance(ends, list) else [ends])
     count = next(
         (j + 1 for j, token in enumerate(ids[prompt:]) if token in ends), len(ids) - prompt
     )
