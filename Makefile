@@ -13,7 +13,7 @@ CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: $(INSTALLED)  ## Show what the library does, in a few seconds
+demo: $(INSTALLED)  ## Train a translation model and show what its heads learned, in minutes
 	$(BIN)/adasparse demo
 
 # Each worker gets its share of the cores, so that they do not crowd each other out.

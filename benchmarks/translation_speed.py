@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from adasparse.cli import machine
 from adasparse.training import TokenBatches, read_recipe
 from adasparse.training.trainer import count_tokens
 from adasparse.translation.data import PreparedData
@@ -161,7 +162,13 @@ def main() -> None:
     options = parser.parse_args()
     found = rows(options)
     if options.json:
-        print(json.dumps({"threads": torch.get_num_threads(), "rows": found}, indent=2))
+        about = {
+            "command": " ".join(["benchmarks/translation_speed.py", *sys.argv[1:]]),
+            "cpu": machine.processor()["model"],
+            "threads": torch.get_num_threads(),
+            "repeats": options.repeats,
+        }
+        print(json.dumps({**about, "rows": found}, indent=2))
         return
     print(f"{torch.get_num_threads()} threads; tokens/s, or sentences/s")
     for row in found:

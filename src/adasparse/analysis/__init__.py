@@ -11,8 +11,10 @@ except ModuleNotFoundError as error:
 
 from adasparse.analysis import draw, measure
 from adasparse.analysis.analyze import Analysis, analyze
+from adasparse.analysis.bertviz import to_bertviz
 from adasparse.analysis.generated import generated, record_generated
 from adasparse.analysis.meter import Measures, Meter, measure_heads
+from adasparse.analysis.notebook import show
 from adasparse.analysis.payload import MeasuredRun, build_payload
 from adasparse.analysis.record import Recorder, record
 from adasparse.analysis.recording import (
@@ -22,9 +24,9 @@ from adasparse.analysis.recording import (
     load_recording,
     save_recording,
 )
+from adasparse.analysis.report import ReportFigure, ReportTable, write_report
 from adasparse.analysis.roles import head_roles, summarize
 from adasparse.analysis.runs import Run, load_run
-from adasparse.analysis.show import to_bertviz
 from adasparse.analysis.tokens import TokenReader, TokenRow
 from adasparse.analysis.weights import LayerWeights, from_dense
 
@@ -38,6 +40,8 @@ __all__ = [
     "RecordedSentence",
     "Recorder",
     "Recording",
+    "ReportFigure",
+    "ReportTable",
     "Run",
     "TokenReader",
     "TokenRow",
@@ -54,6 +58,8 @@ __all__ = [
     "record",
     "record_generated",
     "save_recording",
+    "show",
     "summarize",
     "to_bertviz",
+    "write_report",
 ]

@@ -16,6 +16,7 @@ from adasparse.analysis.meter import Measures, Meter
 from adasparse.analysis.payload import MeasuredRun, Payload, build_payload, run_payload
 from adasparse.analysis.record import Recorder
 from adasparse.analysis.recording import RecordedSentence
+from adasparse.analysis.report import ReportFigure, write_report
 from adasparse.analysis.runs import Run
 
 #: Called with what is being done, how much of it is done, and how much there is.
@@ -66,14 +67,23 @@ class Analysis:
         }
 
     def write(self, out: str | Path) -> list[Path]:
-        """Write ``measures.json`` and ``figures/``; return all paths."""
+        """Write ``index.html``, ``measures.json`` and ``figures/``; return all paths."""
         out = Path(out)
         paths = [out / "measures.json"]
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
         write_atomically(paths[0], text + "\n")
         for figure in self.figures:
             paths += save_figure(figure.figure, out / "figures" / figure.name)
-        return paths
+        figures = [
+            ReportFigure(
+                title=figure.title,
+                caption=figure.caption,
+                image=(out / "figures" / f"{figure.name}.svg").read_bytes(),
+                links={x.upper(): f"figures/{figure.name}.{x}" for x in ("csv", "svg", "png")},
+            )
+            for figure in self.figures
+        ]
+        return [write_report(self.payload(), out / "index.html", figures=figures), *paths]
 
 
 def _with_extremes(measures: Measures) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adasparse.cli.errors import user_errors
+
+if TYPE_CHECKING:
+    from adasparse.analysis.analyze import Analysis
 
 
 def analyze(
@@ -35,29 +38,53 @@ def analyze(
 ) -> None:
     """Measure and draw the heads of trained models over a set of sentences."""
     with user_errors():
-        from adasparse.analysis.analyze import analyze
-        from adasparse.analysis.runs import load_run, unique_names
+        analysis, paths = write_analysis(
+            runs,
+            data=data,
+            out=out,
+            sentences=sentences,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            title=title,
+            seed=seed,
+        )
+    result = analysis.to_dict()
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+    else:
+        _show(result, paths)
 
-        source, target, languages = _read(data, sentences)
-        languages = _languages(languages, source_lang, target_lang, source, target)
-        names = unique_names(runs)
-        with _Bars() as bars:
-            loaded = [load_run(path, name=name) for path, name in zip(runs, names, strict=True)]
-            analysis = analyze(
-                loaded,
-                source,
-                target,
-                title=title,
-                languages=languages,
-                seed=seed,
-                progress=bars.update,
-            )
-            paths = analysis.write(out)
-        result = analysis.to_dict()
-        if as_json:
-            typer.echo(json.dumps(result, ensure_ascii=False))
-        else:
-            _show(result, paths)
+
+def write_analysis(
+    runs: list[Path],
+    *,
+    data: list[Path],
+    out: Path,
+    sentences: int,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    title: str = "What heads do",
+    seed: int = 0,
+) -> tuple["Analysis", list[Path]]:
+    """Analyze runs with progress bars and write the report; return it and the paths."""
+    from adasparse.analysis.analyze import analyze
+    from adasparse.analysis.runs import load_run, unique_names
+
+    source, target, languages = _read(data, sentences)
+    languages = _languages(languages, source_lang, target_lang, source, target)
+    names = unique_names(runs)
+    with _Bars() as bars:
+        loaded = [load_run(path, name=name) for path, name in zip(runs, names, strict=True)]
+        analysis = analyze(
+            loaded,
+            source,
+            target,
+            title=title,
+            languages=languages,
+            seed=seed,
+            progress=bars.update,
+        )
+        return analysis, analysis.write(out)
 
 
 class _Bars:

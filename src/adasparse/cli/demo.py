@@ -56,14 +56,16 @@ def demo(
         _show(result, out)
 
 
-def _write_report(out: Path, console: Any) -> None:
-    """Analyze the heads, where what that takes is installed."""
+def _write_report(out: Path, console: Any) -> bool:
+    """Analyze the heads, where what that takes is installed; tell whether it is."""
+    from adasparse.cli.analyze import write_analysis
+
     try:
-        from adasparse.cli.analyze import write_analysis
+        write_analysis([out / "run"], data=[out / "data"], out=out / "report", sentences=200)
     except ModuleNotFoundError as error:
         console.print(f"No report: {error}")
-        return
-    write_analysis([out / "run"], data=out / "data", out=out / "report", console=console)
+        return False
+    return True
 
 
 def _show(result: "DemoResult", out: Path) -> None:

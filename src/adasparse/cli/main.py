@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli import demo, doctor, prepare, score, train, translate
+from adasparse.cli import analyze, demo, doctor, explore, prepare, score, train, translate
 from adasparse.cli.bench import app as bench
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app.command("doctor", epilog="Example: adasparse doctor --json")(doctor.doctor)
 app.command(
     "prepare",
     cls=prepare.FilesCommand,
-    epilog="Example: adasparse prepare --train train.de train.en --dev dev.de dev.en --out data/mine",
+    epilog="Example: adasparse prepare --train train.de train.en --dev dev.de dev.en --out data",
 )(prepare.prepare)
 app.command(
     "train",
@@ -33,6 +33,10 @@ app.command("translate", epilog="Example: adasparse translate runs/a < test.de >
 app.command("score", epilog="Example: adasparse score --hyp hyp.en --ref test.en --json")(
     score.score
 )
+app.command(
+    "analyze", epilog="Example: adasparse analyze runs/a runs/b --data data/m30k --out report"
+)(analyze.analyze)
+app.command("explore", epilog="Example: adasparse explore runs/a --port 8765")(explore.explore)
 app.add_typer(bench.app, name="bench")
 
 
