@@ -1,56 +1,73 @@
+"""The demo, small: the whole way from a grammar to a report."""
+
 import json
-import math
 
 import pytest
 from typer.testing import CliRunner
 
-from adasparse.cli import demo
 from adasparse.cli.main import app
+from adasparse.translation import demo
+from adasparse.translation.runs import load_run
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2, "ffn": 16}
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(demo, "TIMED_SHAPE", (8, 16))
-    monkeypatch.setattr(demo, "ATTENTION_SHAPE", (1, 2, 40, 8))
+    monkeypatch.setattr(demo, "SIZES", {"train": 300, "dev": 8, "test": 12})
+    monkeypatch.setattr(demo, "VOCABULARY", 600)
+    monkeypatch.setattr(demo, "RECIPE", {**demo.RECIPE, **SMALL, "warmup_steps": 4})
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["demo", *arguments])
+    return CliRunner().invoke(app, ["demo", "--steps", "12", *arguments])
 
 
-def test_training_follows_the_gradient_to_a_minimum():
-    history = demo.train_alpha()
-    first, last = history[0], history[-1]
-    assert first["grad"] < 0
-    assert last["alpha"] > first["alpha"]
-    assert abs(last["grad"]) < 1e-3 * abs(first["grad"])
-    assert last["loss"] < min(demo.evaluate(alpha)["loss"] for alpha in (1.0, 1.2, 1.35, 1.5, 2.0))
+def test_shows_translations_heads_and_what_to_do_next(tmp_path):
+    out = tmp_path / "demo"
+    result = run("--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "BLEU" in result.stdout
+    assert "encoder.layers.0.self_attn" in result.stdout
+    assert f"adasparse explore {out}/run" in result.stdout
+    written = json.loads((out / "results.json").read_text())
+    assert {"bleu", "exact_match", "tokens_per_second", "alpha"} <= set(written)
+    model, _ = load_run(out / "run")
+    assert len(written["alpha"]) == 3
+    assert all(1 < x < 2 for heads in written["alpha"].values() for x in heads)
+    assert model.config.d_model == 16
+    assert (out / "report" / "index.html").stat().st_size > 10_000
 
 
-def test_gradient_by_alpha_is_the_slope_of_the_loss():
-    step = 1e-2
-    ahead, behind = (demo.evaluate(1.2 + sign * step)["loss"] for sign in (1, -1))
-    slope = (ahead - behind) / (2 * step)
-    assert demo.evaluate(1.2)["grad_alpha"] == pytest.approx(slope, rel=0.02)
+def test_test_sentences_are_not_trained_on(tmp_path):
+    result = run("--out", str(tmp_path / "demo"), "--pair", "ro-en", "--json")
+    assert result.exit_code == 0, result.output
+    corpus = tmp_path / "demo" / "corpus"
+    for lang in ("ro", "en"):
+        trained = set((corpus / f"train.{lang}").read_text().splitlines())
+        assert len(trained) == 300
+        assert not trained & set((corpus / f"test.{lang}").read_text().splitlines())
+    assert json.loads(result.stdout)["pair"] == "ro-en"
 
 
-def test_json_shows_fewer_weights_as_alpha_grows():
-    result = run("--json")
-    assert result.exit_code == 0
-    output = json.loads(result.stdout)
-    assert 0 < output["attention"]["zeros"] < 1
-    maps = output["maps"]
-    support = {name: sum(w > 0 for w in row["weights"]) for name, row in maps.items()}
-    assert support["softmax"] == len(demo.SCORES)
-    assert support["sparsemax"] < support["1.5-entmax"] < support["learned α"] < support["softmax"]
-    assert all(math.isclose(sum(row["weights"]), 1, abs_tol=1e-6) for row in maps.values())
+def test_a_demo_replaces_an_earlier_one_and_nothing_else(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    refused = run("--out", str(tmp_path))
+    assert refused.exit_code == 1
+    assert "must be new, empty, or that of an earlier demo" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    for attention in ("softmax", "entmax"):
+        again = run("--out", str(tmp_path / "demo"), "--attention", attention, "--json")
+        assert again.exit_code == 0, again.output
+    assert set(json.loads(again.stdout)["alpha"]["model.encoder.layers.0.self_attn"]) == {1.5}
 
 
-def test_zeros_are_blank_and_lines_fit_80_columns():
-    result = run()
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
-    sparsemax = next(line for line in lines if line.startswith("sparsemax"))
-    assert sparsemax.split() == ["sparsemax", "0.700", "0.300", "2.000", "2/8"]
-    assert max(map(len, lines)) <= 80
-    assert "softmax's speed" in result.stdout
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [(["--pair", "xx-en"], "de-en"), (["--attention", "dense"], "softmax, entmax, adaptive")],
+    ids=str,
+)
+def test_unknown_choices_are_named(tmp_path, arguments, complaint):
+    result = run("--out", str(tmp_path / "demo"), *arguments)
+    assert result.exit_code == 1
+    assert complaint in result.stderr

@@ -20,7 +20,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo"),
     pair: Annotated[str, typer.Option(help="de-en, en-de, ro-en or ja-en.")] = "de-en",
     attention: Annotated[str, typer.Option(help="adaptive, entmax or softmax.")] = "adaptive",
-    steps: Annotated[int, typer.Option(min=1, help="Updates of the weights.")] = 700,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of the weights.")] = 1350,
     seed: Annotated[int, typer.Option(min=0, help="Of the corpus and of training.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -49,11 +49,11 @@ def demo(
         except TrainingStopped as stopped:
             console.print(str(stopped))
             raise typer.Exit(1) from stopped
-        _write_report(out, console)
+        has_report = _write_report(out, console)
     if as_json:
         typer.echo(json.dumps(asdict(result), indent=2, ensure_ascii=False))
     else:
-        _show(result, out)
+        _show(result, out, has_report)
 
 
 def _write_report(out: Path, console: Any) -> bool:
@@ -68,7 +68,7 @@ def _write_report(out: Path, console: Any) -> bool:
     return True
 
 
-def _show(result: "DemoResult", out: Path) -> None:
+def _show(result: "DemoResult", out: Path, has_report: bool) -> None:
     console = Console(highlight=False)
     table = Table(title="Never seen in training", title_justify="left", box=None, show_lines=False)
     table.add_column("", width=1)
@@ -89,7 +89,8 @@ def _show(result: "DemoResult", out: Path) -> None:
         f"| data:demo-{result.pair} steps:{result.steps} "
         f"{result.tokens_per_second:,.0f} tokens/s, {result.seconds:.0f} s in all"
     )
-    console.print(f"\nWritten to {out}: results.json, translations.tsv, run/, report/. Next:")
+    files = "results.json, translations.tsv, run/" + ", report/index.html" * has_report
+    console.print(f"\nWritten to {out}: {files}. Next:", soft_wrap=True)
     for command in (
         f"echo 'Anna hat dreiundzwanzig rote Autos gekauft.' | adasparse translate {out}/run"
         if result.pair == "de-en"

@@ -21,7 +21,7 @@ app.command("doctor", epilog="Example: adasparse doctor --json")(doctor.doctor)
 app.command(
     "prepare",
     cls=prepare.FilesCommand,
-    epilog="Example: adasparse prepare --train train.de train.en --dev dev.de dev.en --out data",
+    epilog="Example: adasparse prepare --train a.de a.en --dev b.de b.en --out data",
 )(prepare.prepare)
 app.command(
     "train",

@@ -39,7 +39,6 @@ def training_arguments(cls: type[Arguments], **changes: Any) -> Arguments:
         "eval_strategy": "steps",
         "logging_nan_inf_filter": False,
         "logging_strategy": "steps",
-        "lr_scheduler_type": "inverse_sqrt",
         "remove_unused_columns": False,
         "report_to": "none",
         "save_strategy": "steps",

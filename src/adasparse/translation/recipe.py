@@ -7,6 +7,13 @@ from adasparse.integrations.huggingface import SparsityConfig
 from adasparse.training.recipe import MISTAKES
 
 Attention = Literal["softmax", "entmax", "adaptive"]
+Schedule = Literal["inverse-sqrt", "linear", "cosine"]
+#: Fields whose values are among a few words.
+CHOICES = {
+    "attention": get_args(Attention),
+    "schedule": get_args(Schedule),
+    "monitor": ("bleu", "loss"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +39,10 @@ class TranslationRecipe:
         max_steps: Updates of the weights.
         batch_tokens: Tokens of a batch, of the longer side, padding included.
         accumulate: Batches per update and process.
-        learning_rate: The highest; it rises for ``warmup_steps`` and falls with the inverse square
-            root of the step from there.
+        learning_rate: The highest; it rises to it for ``warmup_steps`` and falls from there.
         warmup_steps: See ``learning_rate``.
+        schedule: How the learning rate falls: with the inverse square root of the step, as in the
+            paper, or to zero at the last step, on a line or half a cosine, for short trainings.
         label_smoothing: Share of the target that is spread over the vocabulary.
         weight_decay: Of all weights but biases, norms and alpha.
         max_grad_norm: Longer gradients are cut to this length.
@@ -73,6 +81,7 @@ class TranslationRecipe:
     accumulate: int = 1
     learning_rate: float = 7e-4
     warmup_steps: int = 4000
+    schedule: Schedule = "inverse-sqrt"
     label_smoothing: float = 0.1
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
@@ -122,7 +131,7 @@ class TranslationRecipe:
 
     def _number_mistakes(self) -> list[str]:
         found = []
-        for name, choices in (("attention", get_args(Attention)), ("monitor", ("bleu", "loss"))):
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 got = getattr(self, name)
                 found.append(f"{name} must be one of {', '.join(choices)}; got {got!r}")

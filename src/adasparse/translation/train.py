@@ -223,6 +223,7 @@ def build_arguments(recipe: TranslationRecipe) -> Seq2SeqTrainingArguments:
         gradient_accumulation_steps=recipe.accumulate,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup_steps,
+        lr_scheduler_type=recipe.schedule.replace("-", "_"),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.max_grad_norm,
         adam_beta2=recipe.adam_beta2,
