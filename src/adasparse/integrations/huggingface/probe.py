@@ -53,17 +53,25 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
         return torch.randn(shape, generator=generator).to(device, dtype)
 
     def tokens(length: int) -> Tensor:
-        return torch.arange(length, device=device).remainder(8).add(2).unsqueeze(0)
+        # The first ids are often special; a vocabulary may have no others.
+        count = getattr(config.get_text_config(), "vocab_size", None) or 10
+        first = min(2, count - 1)
+        ids = torch.arange(length, device=device).remainder(min(8, count - first)) + first
+        return ids.unsqueeze(0)
 
-    inputs: dict[str, Tensor] = {}
-    if name == "input_ids":
-        inputs["input_ids"] = tokens(_SOURCE_LENGTH)
-    elif name == "pixel_values":
+    def image() -> Tensor:
         vision = getattr(config, "vision_config", config)
         size = getattr(vision, "image_size", 224)
         height, width = (size, size) if isinstance(size, int) else size
-        channels = getattr(vision, "num_channels", 3)
-        inputs[name] = noise(1, channels, height, width)
+        return noise(1, getattr(vision, "num_channels", 3), height, width)
+
+    inputs: dict[str, Tensor] = {}
+    if name == "input_ids":
+        inputs[name] = tokens(_SOURCE_LENGTH)
+        if hasattr(config, "vision_config") and not model.can_generate():  # two towers, as CLIP
+            inputs["pixel_values"] = image()
+    elif name == "pixel_values":
+        inputs[name] = image()
     elif name == "input_features" and hasattr(config, "max_source_positions"):
         inputs[name] = noise(1, config.num_mel_bins, 2 * config.max_source_positions)
     elif name == "input_values":

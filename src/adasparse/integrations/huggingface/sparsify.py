@@ -163,7 +163,13 @@ def _put_back(undo: list[tuple[PreTrainedConfig, nn.Module, str]]) -> None:
 def _find(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[str, dict[str, Found]]:
     """Give the model an implementation that equals its own at alpha 1; return what calls it."""
     name = type(model).__name__
-    expected = run(model, inputs)
+    try:
+        expected = run(model, inputs)
+    except Exception as error:
+        raise ValueError(
+            f"sparsify() runs the model once to see which modules attend; {name} failed on "
+            f"{', '.join(inputs)} with {type(error).__name__}: {error}. Pass inputs=... that fit."
+        ) from error
     for implementation in (NAME, EXPLICIT_NAME):
         _use_own_configs(model, implementation)
         try:

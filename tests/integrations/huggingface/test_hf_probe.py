@@ -1,0 +1,48 @@
+"""Dummy inputs that fit: two towers, tiny vocabularies, models that need more than is known."""
+
+import pytest
+import torch
+import transformers
+
+from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
+
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+_VISION = {**_SIZES, "image_size": 16, "patch_size": 8}
+
+
+@pytest.mark.parametrize("name", ["CLIP", "Siglip"])
+def test_both_towers_become_sparse(name):
+    text = {**_SIZES, "vocab_size": 50, "eos_token_id": 49, "max_position_embeddings": 16}
+    config = getattr(transformers, f"{name}Config")(text_config=text, vision_config=_VISION)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    inputs = {"input_ids": torch.arange(2, 8)[None], "pixel_values": torch.randn(1, 3, 16, 16)}
+    expected = model(**inputs).logits_per_text
+    report = sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0))
+    assert {module.split(".")[0] for module in report.changed} == {"text_model", "vision_model"}
+    assert torch.allclose(model(**inputs).logits_per_text, expected, atol=1e-5)
+    restore(model)
+    assert torch.equal(model(**inputs).logits_per_text, expected)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 3, 9])
+def test_tiny_vocabularies_will_do(vocabulary):
+    config = transformers.LlamaConfig(
+        **_SIZES, vocab_size=vocabulary, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.LlamaForCausalLM(config)
+    assert len(sparsify(model, SparsityConfig()).changed) == 2
+
+
+def test_a_model_that_cannot_run_on_the_dummy_asks_for_inputs():
+    class Picky(transformers.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            raise RuntimeError("no picture")
+
+    model = Picky(transformers.LlamaConfig(**_SIZES, vocab_size=50))
+    with pytest.raises(ValueError, match=r"Picky failed on input_ids .* no picture\. Pass inputs="):
+        sparsify(model, SparsityConfig())
