@@ -161,6 +161,7 @@ def test_a_checkpoint_translates_as_well():
     assert invoke(text=b"eins\n", folder=folder).exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_command_itself_says_nothing_but_translations(tmp_path):
     (tmp_path / "text").write_text("\n".join(LINES))
     done = run(command("translate", small_run(), tmp_path / "text"))

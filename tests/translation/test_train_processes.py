@@ -50,6 +50,10 @@ def has_logged(output, step):
     return any(line["step"] >= step for line in read_log(output / "log.jsonl"))
 
 
+def first_words(text):
+    return [line.split("  ")[0] for line in text.splitlines()]
+
+
 def test_a_killed_training_goes_on_by_the_command(tmp_path):
     """SIGKILL at any moment, then the same command with --resume."""
     output, changes = tmp_path / "run", ["max_steps=40", "log_steps=1"]
@@ -61,7 +65,10 @@ def test_a_killed_training_goes_on_by_the_command(tmp_path):
     assert not (output / "results.json").exists()
     done = run(train_command(output, *changes, "--resume"))
     assert done.returncode == 0, done.stderr
-    assert "BLEU" in done.stdout
+    assert done.stdout.startswith("BLEU ")
+    first, *lines = first_words(done.stderr)
+    assert first.startswith(("Going on after step ", "There is no checkpoint yet"))
+    assert [x for x in lines if not x.startswith("step ")] == []  # no warnings, no other bars
     assert_same_run(output, train(small_recipe(tmp_path / "whole", max_steps=40, log_steps=1)))
 
 
@@ -84,19 +91,13 @@ def test_a_signal_makes_a_checkpoint_and_says_how_to_go_on(tmp_path, number, cha
     assert last.endswith("as asked. Add --resume to the same command to go on.")
     step = int(last.split()[3].rstrip(","))
     assert [x.name for x in checkpoints(output / "checkpoints")][-1] == f"checkpoint-{step}"
-    changes[0] = f"max_steps={step + 5}"
-    done = run(train_command(output, *changes, "--resume"))
-    assert done.returncode == 0, done.stderr
-    assert f"Going on after step {step}." in done.stderr
-    whole = small_recipe(tmp_path / "whole", max_steps=step + 5, log_steps=1, save_steps=300)
-    train(whole)
-    assert_same_run(output, tmp_path / "whole")
+    messages, settings = [], {"max_steps": step + 5, "log_steps": 1, "save_steps": 300}
+    train(small_recipe(output, **settings), resume=True, report=messages.append)
+    assert messages == [f"Going on after step {step}."]
+    assert_same_run(output, train(small_recipe(tmp_path / "whole", **settings)))
 
 
-def first_words(text):
-    return [line.split("  ")[0] for line in text.splitlines()]
-
-
+@pytest.mark.slow
 def test_the_user_sees_progress_and_nothing_else(tmp_path):
     """No warnings, no bars of other libraries, no line twice."""
     done = run(train_command(tmp_path / "run", "save_steps=5"))
@@ -164,17 +165,16 @@ def test_mistakes_are_told_once_by_two_processes(tmp_path):
 
 
 @pytest.mark.slow
-def test_accelerate_starts_two_processes_as_well(tmp_path):
+def test_accelerate_starts_a_training_as_well(tmp_path):
+    """One process: on CPUs it starts several by mpirun alone."""
     command = [
         sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu",
-        "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no",
-        "--dynamo_backend", "no", "--main_process_port", str(random.Random().randint(20000, 60000)),
-        *train_command(tmp_path / "two")[1:],
+        "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no",
+        "--dynamo_backend", "no", *train_command(tmp_path / "run")[1:],
     ]  # fmt: skip
     done = run(command)
     assert done.returncode == 0, done.stderr
-    train(small_recipe(tmp_path / "one", accumulate=2))
-    assert_same_curve(tmp_path / "two", tmp_path / "one")
+    assert_same_run(tmp_path / "run", small_run())
 
 
 MOUNT = "mount -t tmpfs -o size={size}k tmpfs {folder} && cd / && "
@@ -188,7 +188,7 @@ def can_mount(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [100, 350, 700, 1000])
+@pytest.mark.parametrize("size", [100, 350, 700])
 def test_a_disk_that_is_full_ends_training_with_a_reason(tmp_path, size):
     """A real one: a few hundred kilobytes, then with room enough."""
     disk, big = tmp_path / "disk", tmp_path / "big"

@@ -15,6 +15,8 @@ def test_settings_survive_a_round_trip():
         alpha="annealed", heads=(0, 2), modules=("a.*", "re:b.+"), attention=("decoder",)
     )
     assert SparsityConfig.from_dict(config.to_dict()) == config
+    config = SparsityConfig(tie_heads=True)
+    assert SparsityConfig.from_dict(config.to_dict()) == config
 
 
 def test_unknown_keys_are_named():

@@ -14,6 +14,7 @@ import adasparse
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
 from adasparse.integrations.huggingface.attention import watching
 from adasparse.integrations.huggingface.heads import sparse_heads
+from adasparse.integrations.huggingface.measure import current_alpha
 
 _SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 REFUSED = {
@@ -262,6 +263,39 @@ def test_other_heads_stay_softmax():
     assert heads.alpha.num_heads == 2
     model(**inputs).logits.sum().backward()
     assert (heads.alpha.alpha_logit.grad != 0).all()
+
+
+@pytest.mark.parametrize("heads", [None, (1, 3)])
+def test_tied_heads_share_one_alpha(tmp_path, heads):
+    model = ARCHITECTURES["bert"].build()
+    inputs = inputs_for("bert", padding="right")
+    sparsify(model, SparsityConfig(tie_heads=True, heads=heads, init_alpha=1.7))
+    for module in sparse_heads(model).values():
+        assert [x.numel() for x in module.parameters()] == [1]
+        torch.nn.init.constant_(module.alpha.alpha_logit, 0.4)
+    shared = 1 + torch.tensor(0.4).sigmoid().item()
+    for alpha in current_alpha(model).values():
+        chosen = range(4) if heads is None else heads
+        assert alpha.tolist() == pytest.approx([shared if i in chosen else 1.0 for i in range(4)])
+    expected = model(**inputs).logits
+    expected.sum().backward()
+    assert all(x.alpha.alpha_logit.grad.item() != 0 for x in sparse_heads(model).values())
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    assert loaded.config.adasparse["sparsity"]["tie_heads"]
+    assert torch.equal(loaded(**inputs).logits, expected)
+
+
+def test_a_tied_alpha_moves_as_the_sum_of_its_heads():
+    """The gradient of the shared exponent is that of separate ones, added up."""
+    inputs, gradients = inputs_for("bert", padding="right"), []
+    for tie_heads in (True, False):
+        model = ARCHITECTURES["bert"].build()
+        sparsify(model, SparsityConfig(tie_heads=tie_heads))
+        model(**inputs).logits.square().sum().backward()
+        heads = sparse_heads(model).values()
+        gradients.append(torch.stack([x.alpha.alpha_logit.grad.sum() for x in heads]))
+    assert torch.allclose(*gradients, rtol=1e-4)
 
 
 def test_attention_that_was_not_reached_refuses_to_run():
