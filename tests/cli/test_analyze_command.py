@@ -47,10 +47,11 @@ def test_two_runs_are_analyzed(folder, tmp_path):
     measures = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert measures["sentences"] == len(SOURCE)
     assert (tmp_path / "out" / "figures" / "merging_heads.svg").is_file()
+    assert "merging_heads.csv" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
 
 
 def test_json_is_printed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"")
+    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"<svg/>")
     result = run(folder / "b", *data(folder), "--out", tmp_path, "--sentences", 2, "--json")
     found = json.loads(result.stdout)
     assert found["sentences"] == 2
