@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers
 
 if TYPE_CHECKING:
     from adasparse.analysis.analyze import Analysis
@@ -70,6 +71,7 @@ def write_analysis(
     from adasparse.analysis.analyze import analyze
     from adasparse.analysis.runs import load_run, unique_names
 
+    hush_transformers()
     source, target, languages = _read(data, sentences)
     languages = _languages(languages, source_lang, target_lang, source, target)
     names = unique_names(runs)

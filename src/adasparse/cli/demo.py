@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers
 
 if TYPE_CHECKING:
     from adasparse.translation.demo import DemoResult
@@ -29,12 +30,10 @@ def demo(
     Nothing is downloaded. The sentences that are translated in the end were not trained on.
     """
     with user_errors():
-        from transformers.utils import logging
-
         from adasparse.training import ProgressBar, TrainingStopped
         from adasparse.translation.demo import run_demo
 
-        logging.disable_progress_bar()
+        hush_transformers()
         console = Console(stderr=True, highlight=False)
         try:
             result = run_demo(
