@@ -65,18 +65,24 @@ def test_where_there_is_no_terminal_each_log_is_a_line():
     ]
 
 
+def last_bar(file):
+    return [line for line in file.getvalue().splitlines() if "training" in line][-1]
+
+
 def test_a_terminal_gets_one_line_with_everything():
     progress, file = bar(width=150, force_terminal=True, color_system=None)
     progress.on_train_begin(None, STATE, TrainerControl())
-    log(progress, 10, LOGS)
     log(progress, 10, {"eval_bleu": 12.3456})
-    STATE.global_step = 40
-    progress.on_step_end(None, STATE, TrainerControl(should_evaluate=True))
+    state = TrainerState(global_step=40, max_steps=100, is_world_process_zero=True)
+    progress.on_step_end(None, state, TrainerControl(should_evaluate=True))
+    log(progress, 40, LOGS)  # a step that is logged before it is scored
+    progress._bar.refresh()
+    assert "40/100" in last_bar(file)
+    assert "scoring development data  dev BLEU 12.35  tokens/s 12,346" in last_bar(file)
+    log(progress, 40, {"eval_bleu": 20.0})
     progress.close()
-    last = [line for line in file.getvalue().splitlines() if "training" in line][-1]
-    assert "40/100" in last
-    assert "scoring development data" in last
-    assert "tokens/s 12,346  loss 2.346  α ▁▃▃▅▅▇  dev BLEU 12.35" in last
+    assert "dev BLEU 20.00  tokens/s 12,346  loss 2.346  α ▁▃▃▅▅▇" in last_bar(file)
+    assert "scoring" not in last_bar(file)
     progress.close()  # twice is once
 
 

@@ -38,12 +38,12 @@ def start(arguments):
 
 def wait_for(process, condition):
     """Wait until something has happened while a process runs."""
-    for _ in range(6000):
-        if condition():
-            return
-        assert process.poll() is None, process.communicate()
+    end = time.monotonic() + 300
+    while not condition():
+        if time.monotonic() > end or process.poll() is not None:
+            process.kill()
+            raise AssertionError(f"it did not happen: {process.communicate()}")
         time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def has_logged(output, step):

@@ -15,7 +15,11 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="A YAML file, such as recipes/tiny.yaml.")],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes of the recipe."),
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Changes of the recipe, such as attention=softmax; data and output must be "
+            "given. An unknown key is answered with all that there are.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the training in the output folder.")
@@ -50,9 +54,10 @@ def train(
         progress = ProgressBar({"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}, console)
         try:
             output = run(settings, resume=resume, report=console.print, progress=progress)
-        except TrainingStopped as stopped:
+        except (TrainingStopped, KeyboardInterrupt) as stopped:
             if is_first_process():
-                console.print(f"{stopped} Add --resume to the same command to go on.")
+                reason = str(stopped) or "Interrupted."
+                console.print(f"{reason} Add --resume to the same command to go on.")
             raise typer.Exit(1) from stopped
         results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     if not is_first_process():

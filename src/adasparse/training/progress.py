@@ -41,6 +41,7 @@ class ProgressBar(TrainerCallback):
         self.console = console or Console(stderr=True)
         self._bar: Progress | None = None
         self._shown: dict[str, str] = {}
+        self._is_scoring = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -69,8 +70,9 @@ class ProgressBar(TrainerCallback):
         """Move on."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=state.global_step)
-            if control.should_evaluate:
-                self._draw("scoring development data  ")
+            self._is_scoring = control.should_evaluate
+            if self._is_scoring:
+                self._draw()
 
     def on_log(
         self,
@@ -92,6 +94,7 @@ class ProgressBar(TrainerCallback):
         for key, label in self.metrics.items():
             if key in logs:
                 news[label] = f"{logs[key]:.2f}"
+                self._is_scoring = False
         self._shown |= news
         if self._bar is not None:
             self._draw()
@@ -100,9 +103,10 @@ class ProgressBar(TrainerCallback):
                 f"step {state.global_step}/{state.max_steps}  {_listed(news)}", soft_wrap=True
             )
 
-    def _draw(self, before: str = "") -> None:
+    def _draw(self) -> None:
         assert self._bar is not None
-        self._bar.update(self._bar.task_ids[0], status=before + _listed(self._shown))
+        status = "scoring development data  " * self._is_scoring + _listed(self._shown)
+        self._bar.update(self._bar.task_ids[0], status=status)
 
     def close(self) -> None:
         """Take the bar down, whatever happened."""
