@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch, owner, nam
 def test_a_full_disk_in_the_end_leaves_no_half_model(tmp_path, monkeypatch):
     recipe = small_recipe(tmp_path / "run")
     with monkeypatch.context() as patch:
-        fail_in(patch, sys.modules["adasparse.translation.finish"], "write_text", call=1)
+        fail_in(patch, sys.modules["adasparse.training.finish"], "write_text", call=1)
         with pytest.raises(TrainingStopped, match=r"model could not be written.* No space left"):
             train(recipe)
     assert not (tmp_path / "run/config.json").exists()

@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from adasparse.training.batches import TokenBatches
+from adasparse.training.batches import RunningNumbers, TokenBatches
 from adasparse.training.checkpoints import (
     average_checkpoints,
     checkpoints,
@@ -22,15 +22,19 @@ from adasparse.training.checkpoints import (
 )
 from adasparse.training.folder import check_folder, prepare_folder
 from adasparse.training.monitor import BestModel, TrainingLog, read_log
+from adasparse.training.processes import first_decides
 from adasparse.training.progress import ProgressBar, alpha_picture
 from adasparse.training.recipe import check_recipe, read_recipe, write_recipe
-from adasparse.training.run import first_decides, run_training
-from adasparse.training.trainer import EngineMixin, TrainingStopped, training_arguments
+from adasparse.training.run import run_training
+from adasparse.training.session import recipe_arguments, thread_limit, train_session
+from adasparse.training.trainer import EngineMixin, Scorer, TrainingStopped, training_arguments
 
 __all__ = [
     "BestModel",
     "EngineMixin",
     "ProgressBar",
+    "RunningNumbers",
+    "Scorer",
     "TokenBatches",
     "TrainingLog",
     "TrainingStopped",
@@ -45,7 +49,10 @@ __all__ = [
     "prepare_folder",
     "read_log",
     "read_recipe",
+    "recipe_arguments",
     "run_training",
+    "thread_limit",
+    "train_session",
     "training_arguments",
     "write_recipe",
 ]

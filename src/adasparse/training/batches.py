@@ -1,4 +1,4 @@
-"""Batches of about as many tokens each, in an order that depends on the seed alone."""
+"""Which examples make a batch, in an order that depends on the seed alone."""
 
 from collections.abc import Iterator
 
@@ -68,6 +68,36 @@ class TokenBatches(BatchSampler):
                 yield batch.tolist()
                 made += 1
             epoch += 1
+
+
+class RunningNumbers(BatchSampler):
+    """Batches of numbers 0, 1, 2 … for examples that are made as they are needed, none twice.
+
+    Args:
+        size: Examples of a batch.
+        num_batches: How many batches to make in all.
+
+    Example:
+        >>> list(RunningNumbers(2, num_batches=3))
+        [[0, 1], [2, 3], [4, 5]]
+    """
+
+    def __init__(self, size: int, *, num_batches: int) -> None:
+        if size < 1:
+            raise ValueError(f"size must be at least 1; got {size}.")
+        self.size, self.num_batches = size, num_batches
+
+    @property
+    def per_epoch(self) -> int:
+        """How many batches there are: the whole training is one epoch."""
+        return self.num_batches
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for i in range(self.num_batches):
+            yield list(range(i * self.size, (i + 1) * self.size))
 
 
 def _coarse(lengths: np.ndarray) -> np.ndarray:

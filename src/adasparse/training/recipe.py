@@ -99,6 +99,10 @@ def _convert(value: Any, hint: Any) -> Any:
         if value in get_args(hint):
             return value
         raise ValueError(f"one of {', '.join(map(str, get_args(hint)))}")
+    if origin is tuple:
+        if isinstance(value, list):
+            return tuple(_convert(x, get_args(hint)[0]) for x in value)
+        raise ValueError("a list such as [1, 2]")
     if hint is bool and isinstance(value, bool):
         return value
     if hint is str and isinstance(value, (str, int)) and not isinstance(value, bool):

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch.distributed as dist
 from transformers import TrainerState
 
 from adasparse.training.monitor import StopRequest
 from adasparse.training.trainer import TrainingStopped
-
-Found = TypeVar("Found")
 
 
 def run_training(
@@ -49,23 +46,3 @@ def run_training(
     if request.is_asked and trainer.state.global_step < trainer.state.max_steps:
         raise TrainingStopped(f"Stopped after step {trainer.state.global_step}, as asked.")
     return True
-
-
-def first_decides(action: Callable[[], Found]) -> Found:
-    """Return what ``action`` gives in the first of several processes; all raise what it raises.
-
-    The others wait and do not run it.
-    """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return action()
-    outcome: list[Any] = [None, None]
-    if dist.get_rank() == 0:
-        try:
-            outcome[0] = action()
-        except Exception as error:
-            outcome[1] = error
-    dist.broadcast_object_list(outcome)
-    if outcome[1] is not None:
-        raise outcome[1]
-    found: Found = outcome[0]
-    return found

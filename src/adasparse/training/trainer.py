@@ -5,19 +5,26 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from adasparse.training.batches import TokenBatches
+from adasparse.training.batches import RunningNumbers, TokenBatches
 from adasparse.training.checkpoints import STAGING, is_disk_error, publish, rotate
 from adasparse.training.files import write_text
 from adasparse.training.monitor import BestModel, SpeedMeter
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
+from adasparse.training.processes import first_decides
 
 #: What has been lost since the log was last written to, in a checkpoint.
 _LOSS = "loss.json"
@@ -27,6 +34,14 @@ Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 class TrainingStopped(Exception):  # noqa: N818  # being asked to stop is no error
     """Training ended before its time and can be taken up again."""
+
+
+class Scorer(Protocol):
+    """Scores a model on development data."""
+
+    def scores(self, model: PreTrainedModel) -> dict[str, float]:
+        """Return every score by its name."""
+        ...
 
 
 def training_arguments(cls: type[Arguments], **changes: Any) -> Arguments:
@@ -47,14 +62,16 @@ def training_arguments(cls: type[Arguments], **changes: Any) -> Arguments:
 
 
 class EngineMixin:
-    """Put before a Trainer: batches by tokens, dropout by seed and step, checkpoints to trust.
+    """Put before a Trainer: batches of our own, dropout by seed and step, checkpoints to trust.
 
     A micro-batch is numbered by the step and, within it, over accumulation and processes. Its
     random numbers come from the seed and that number, so that neither how many processes there are
-    nor where training was taken up again makes a difference.
+    nor where training was taken up again makes a difference. The first process scores for all of
+    them, so that they decide alike.
 
     Args:
         batches: Which examples go together, for the whole training.
+        scorer: Scores development data.
         keep: How many checkpoints to keep beside the best one.
         best: Which one that is, also added as a callback.
         tensorboard: Folder for what TensorBoard shows; nothing is written if None.
@@ -78,7 +95,8 @@ class EngineMixin:
     def __init__(
         self,
         *args: Any,
-        batches: TokenBatches,
+        batches: TokenBatches | RunningNumbers,
+        scorer: Scorer,
         keep: int,
         best: BestModel,
         tensorboard: str | Path | None = None,
@@ -86,6 +104,7 @@ class EngineMixin:
     ) -> None:
         super().__init__(*args, **kwargs)
         self._batches, self._keep, self.best = batches, keep, best
+        self.scorer = scorer
         self._micro_batch = (-1, 0)
         self._is_staging = False
         self._speed = SpeedMeter()
@@ -101,7 +120,7 @@ class EngineMixin:
             trainer.add_callback(writer)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return batches by tokens, those of this process."""
+        """Return the batches of this process."""
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=self._batches,
@@ -122,6 +141,16 @@ class EngineMixin:
         torch.manual_seed((self.args.seed * 0x9E3779B97F4A7C15 + number) % 2**63)
         self._speed.tokens += count_tokens(inputs) * self.args.world_size
         return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc,no-any-return]
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Score the development data."""
+        found = first_decides(lambda: self.scorer.scores(self.model))
+        metrics = {f"eval_{name}": value for name, value in found.items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with the speed since the last time and how often the data have been seen."""

@@ -11,13 +11,14 @@ from typing import Any
 from adasparse.integrations.huggingface.measure import current_alpha
 from adasparse.training import ProgressBar, read_log
 from adasparse.training.files import write_text
+from adasparse.training.session import LOG
 from adasparse.translation.decode import translate
 from adasparse.translation.grammar import GeneratedCorpus, generate
 from adasparse.translation.prepare import prepare
 from adasparse.translation.recipe import Attention, TranslationRecipe
 from adasparse.translation.runs import load_run
 from adasparse.translation.score import score
-from adasparse.translation.train import LOG, train
+from adasparse.translation.train import train
 
 RESULTS = "results.json"
 #: Sentences to train on, for development, and to test on.

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from adasparse.training import TokenBatches, check_folder
+from adasparse.training import TokenBatches, check_folder, thread_limit
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.train import (
     FREE,
     open_data,
     pair_lengths,
-    thread_limit,
     training_facts,
 )
 

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,23 +17,16 @@ from adasparse.training import (
     EngineMixin,
     ProgressBar,
     TokenBatches,
-    TrainingLog,
-    TrainingStopped,
-    first_decides,
-    prepare_folder,
-    run_training,
-    training_arguments,
+    recipe_arguments,
+    train_session,
 )
-from adasparse.training.checkpoints import checkpoint_step, is_disk_error
-from adasparse.training.folder import CHECKPOINTS
+from adasparse.translation.card import model_card
 from adasparse.translation.data import PairDataset, PreparedData
 from adasparse.translation.decode import translate
-from adasparse.translation.finish import finish_run, is_finished
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.score import score
 
-LOG = "log.jsonl"
 #: What may be another when a training goes on. Data and batches per update are compared by content.
 FREE = (
     *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
@@ -75,24 +66,7 @@ class DevScorer:
 
 
 class TranslationTrainer(EngineMixin, SparsityTrainerMixin, Seq2SeqTrainer):
-    """Seq2SeqTrainer with the engine's batches and checkpoints, and scores of whole translations.
-
-    The first process scores for all of them, so that they decide alike.
-    """
-
-    def __init__(self, *args: Any, scorer: DevScorer, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.scorer = scorer
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Score the development data."""
-        found = first_decides(lambda: self.scorer.scores(cast(PreTrainedModel, self.model)))
-        metrics = {f"eval_{name}": value for name, value in found.items()}
-        self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
+    """Seq2SeqTrainer with the engine's batches and checkpoints."""
 
 
 def pair_lengths(pairs: PairDataset) -> np.ndarray:
@@ -119,35 +93,18 @@ def train(
         TrainingStopped: If it was interrupted; ``resume`` goes on from there.
     """
     arguments = build_arguments(recipe)
-    is_first = arguments.process_index == 0
-    report = report if is_first else lambda message: None
+    report = report if arguments.process_index == 0 else lambda message: None
     data = open_data(recipe, report=report)
-    output = Path(recipe.output)
-    checkpoint = first_decides(
-        lambda: prepare_folder(
-            output,
-            recipe,
-            facts=training_facts(recipe, data, arguments.world_size),
-            free=FREE,
-            resume=resume,
-            report=report,
-        )
+    return train_session(
+        recipe,
+        lambda: build_trainer(recipe, data, arguments),
+        card=lambda model, results: model_card(model, recipe, data, results),
+        facts=training_facts(recipe, data, arguments.world_size),
+        free=FREE,
+        resume=resume,
+        report=report,
+        progress=progress,
     )
-    with thread_limit(recipe.threads):
-        trainer = build_trainer(recipe, data, arguments)
-        trainer.add_callback(TrainingLog(output / LOG))
-        if progress is not None:
-            trainer.add_callback(progress)
-        try:
-            has_trained = run_training(trainer, checkpoint, report=report)
-        finally:
-            if progress is not None:
-                progress.close()
-        if checkpoint and not has_trained and is_finished(recipe, checkpoint_step(checkpoint)):
-            report("This training has ended already.")
-        else:
-            first_decides(lambda: _finish(trainer, recipe, data, report))
-    return output
 
 
 def training_facts(
@@ -159,36 +116,6 @@ def training_facts(
         "content of data": hashlib.sha256(files.encode()).hexdigest()[:16],
         "accumulate times processes": recipe.accumulate * world_size,
     }
-
-
-@contextmanager
-def thread_limit(number: int | None) -> Iterator[None]:
-    """Use that many threads while the block runs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _finish(
-    trainer: TranslationTrainer,
-    recipe: TranslationRecipe,
-    data: PreparedData,
-    report: Callable[[str], None],
-) -> None:
-    # Scored as it will be used, not in the precision of training.
-    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    try:
-        finish_run(model, recipe, data, trainer.scorer, best_step=trainer.best.step, report=report)
-    except Exception as error:
-        if not is_disk_error(error):
-            raise
-        raise TrainingStopped(
-            f"Training is done, but its model could not be written: {error}. "
-            f"Make room where {recipe.output} is."
-        ) from error
 
 
 def open_data(
@@ -215,27 +142,7 @@ def open_data(
 
 def build_arguments(recipe: TranslationRecipe) -> Seq2SeqTrainingArguments:
     """Return what a recipe says in the words of transformers."""
-    has_gpu = torch.cuda.is_available()
-    return training_arguments(
-        Seq2SeqTrainingArguments,
-        output_dir=str(Path(recipe.output) / CHECKPOINTS),
-        max_steps=recipe.max_steps,
-        gradient_accumulation_steps=recipe.accumulate,
-        learning_rate=recipe.learning_rate,
-        warmup_steps=recipe.warmup_steps,
-        lr_scheduler_type=recipe.schedule.replace("-", "_"),
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.max_grad_norm,
-        adam_beta2=recipe.adam_beta2,
-        seed=recipe.seed,
-        logging_steps=recipe.log_steps,
-        eval_steps=recipe.eval_steps,
-        save_steps=recipe.save_steps,
-        bf16=recipe.bf16,
-        use_cpu=not has_gpu,
-        ddp_backend="gloo" if not has_gpu and "WORLD_SIZE" in os.environ else None,
-        dataloader_num_workers=recipe.workers,
-    )
+    return recipe_arguments(Seq2SeqTrainingArguments, recipe)
 
 
 def build_trainer(

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
@@ -18,9 +18,8 @@ from adasparse.training.checkpoints import (
 )
 from adasparse.training.files import write_text
 from adasparse.training.folder import CHECKPOINTS
-from adasparse.translation.card import model_card
-from adasparse.translation.data import PreparedData
-from adasparse.translation.recipe import TranslationRecipe
+from adasparse.training.monitor import BestModel
+from adasparse.training.trainer import Scorer
 
 RESULTS = "results.json"
 _WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
@@ -29,15 +28,7 @@ _WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
 _LAST = {"config.json": 1, RESULTS: 2}
 
 
-class Scorer(Protocol):
-    """Scores a model on development data."""
-
-    def scores(self, model: PreTrainedModel) -> dict[str, float]:
-        """Return loss, BLEU and chrF."""
-        ...
-
-
-def is_finished(recipe: TranslationRecipe, step: int) -> bool:
+def is_finished(recipe: Any, step: int) -> bool:
     """Tell whether the model of a run is that of the checkpoint after ``step`` steps."""
     path = Path(recipe.output) / RESULTS
     if not path.is_file():
@@ -48,21 +39,23 @@ def is_finished(recipe: TranslationRecipe, step: int) -> bool:
 
 def finish_run(
     model: PreTrainedModel,
-    recipe: TranslationRecipe,
-    data: PreparedData,
+    recipe: Any,
     scorer: Scorer,
     *,
-    best_step: int | None,
-    report: Callable[[str], None] = lambda message: None,
+    best: BestModel,
+    tokenizer: Any,
+    card: Callable[[PreTrainedModel, dict[str, Any]], str],
+    report: Callable[[str], None],
 ) -> dict[str, Any]:
     """Save the best of last checkpoint, best checkpoint and average of the last, with a model card.
 
     Args:
         model: Gets the weights of each.
-        recipe: How it was trained.
-        data: What it was trained on.
+        recipe: How it was trained: ``output``, ``average`` and ``save_steps`` of it count.
         scorer: Scores on development data, which decide.
-        best_step: Which checkpoint was the best.
+        best: Which checkpoint was the best, by which score.
+        tokenizer: Saved with the model, unless None.
+        card: Makes the model card of a model and its results.
         report: Gets a message for each damaged checkpoint.
 
     Returns:
@@ -71,13 +64,13 @@ def finish_run(
     """
     output = Path(recipe.output)
     folder = output / CHECKPOINTS
-    weights, step = _candidates(folder, recipe, best_step, report)
+    weights, step = _candidates(folder, recipe, best.step, report)
     candidates = {}
     for name, path in weights.items():
         _load(model, path)
         candidates[name] = scorer.scores(model)
-    sign = 1 if recipe.monitor == "bleu" else -1
-    chosen = max(candidates, key=lambda name: sign * candidates[name][recipe.monitor])
+    sign, metric = 1 if best.is_better_high else -1, best.metric.removeprefix("eval_")
+    chosen = max(candidates, key=lambda name: sign * candidates[name][metric])
     _load(model, weights[chosen])
     (folder / _AVERAGE).unlink(missing_ok=True)
     results = {
@@ -86,12 +79,12 @@ def finish_run(
         "average": recipe.average,
         "candidates": candidates,
     }
-    _save(output, model, recipe, data, results)
+    _save(output, model, tokenizer, card(model, results), results)
     return results
 
 
 def _candidates(
-    folder: Path, recipe: TranslationRecipe, best_step: int | None, report: Callable[[str], None]
+    folder: Path, recipe: Any, best_step: int | None, report: Callable[[str], None]
 ) -> tuple[dict[str, Path], int]:
     """Return the weights to choose from, by name, and the step of the last checkpoint."""
     found = []
@@ -121,8 +114,8 @@ def _load(model: PreTrainedModel, path: Path) -> None:
 def _save(
     output: Path,
     model: PreTrainedModel,
-    recipe: TranslationRecipe,
-    data: PreparedData,
+    tokenizer: Any,
+    card: str,
     results: dict[str, Any],
 ) -> None:
     """Write the files of the model elsewhere, then move each to its place, the results last."""
@@ -130,8 +123,9 @@ def _save(
     shutil.rmtree(staging, ignore_errors=True)
     try:
         model.save_pretrained(staging)
-        data.tokenizer.save_pretrained(staging)
-        write_text(staging / "README.md", model_card(model, recipe, data, results))
+        if tokenizer is not None:
+            tokenizer.save_pretrained(staging)
+        write_text(staging / "README.md", card)
         write_text(staging / RESULTS, json.dumps(results, indent=2))
         (output / RESULTS).unlink(missing_ok=True)
         for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):
