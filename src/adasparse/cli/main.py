@@ -7,6 +7,8 @@ import typer
 
 from adasparse.cli import analyze, demo, doctor, explore, prepare, score, train, translate
 from adasparse.cli.bench import app as bench
+from adasparse.cli.lm import app as lm
+from adasparse.cli.tasks import app as tasks
 
 app = typer.Typer(
     name="adasparse",
@@ -37,6 +39,8 @@ app.command(
     "analyze", epilog="Example: adasparse analyze runs/a runs/b --data data/m30k --out report"
 )(analyze.analyze)
 app.command("explore", epilog="Example: adasparse explore runs/a --port 8765")(explore.explore)
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(lm.app, name="lm")
 app.add_typer(bench.app, name="bench")
 
 

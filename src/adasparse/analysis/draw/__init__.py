@@ -1,6 +1,7 @@
 """Figures of what heads do, each with the numbers that it shows."""
 
 from adasparse.analysis.draw.heads import HeadPicture, head_pictures, positional_confidence
+from adasparse.analysis.draw.lengths import accuracy_by_length
 from adasparse.analysis.draw.statistics import (
     AlphaHistory,
     alpha_histogram,
@@ -15,6 +16,7 @@ __all__ = [
     "AlphaHistory",
     "HeadPicture",
     "NumberedFigure",
+    "accuracy_by_length",
     "alpha_histogram",
     "alpha_trajectories",
     "density_histogram",

@@ -1,0 +1,1 @@
+"""``adasparse lm``: one file per command."""

@@ -1,0 +1,27 @@
+"""``adasparse lm generate``: how a language model goes on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adasparse.cli.errors import user_errors
+from adasparse.cli.quiet import hush_transformers
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of 'adasparse lm train'.")],
+    prompt: Annotated[str, typer.Option(help="Text to go on from.")],
+    tokens: Annotated[int, typer.Option(min=1, help="How many to add.")] = 100,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="0 takes the most likely token each time.")
+    ] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
+) -> None:
+    """Print a prompt and how a language model goes on."""
+    with user_errors():
+        from adasparse.longcontext.reading import go_on
+
+        hush_transformers()
+        found = go_on(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
+    typer.echo(found)

@@ -1,0 +1,1 @@
+"""``adasparse tasks``: one file per command."""

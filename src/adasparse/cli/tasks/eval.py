@@ -1,0 +1,64 @@
+"""``adasparse tasks eval``: how far beyond its training length a model does its task."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adasparse.cli.errors import user_errors
+from adasparse.cli.numbers import parse_numbers
+from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.session import AsJson, message_console
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of 'adasparse tasks train'.")],
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            show_default="1, 2, 4 ... times the training length", help="Such as 64,128,256."
+        ),
+    ] = None,
+    max_factor: Annotated[
+        int, typer.Option(min=1, help="The last multiple of the training length.")
+    ] = 64,
+    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model at growing lengths, as far as memory goes.
+
+    A table is printed and RUN/eval.json written: exact match with its 95% interval (Wilson), and
+    the share of right tokens. Examples are the same for all models, and none of them are those of
+    training.
+    """
+    with user_errors():
+        from rich.progress import Progress
+
+        from adasparse.longcontext.ladder import evaluate_run, factors
+
+        hush_transformers()
+        wanted = factors(run, max_factor) if lengths is None else parse_numbers(lengths)
+        console = message_console()
+        with Progress(console=console, transient=True) as bar:
+            line = bar.add_task("scoring", total=len(set(wanted)))
+            result = evaluate_run(
+                run, wanted, examples=examples, on_score=lambda score: bar.advance(line)
+            )
+    typer.echo(json.dumps(result, indent=2) if as_json else render(result), nl=as_json)
+
+
+def render(result: dict[str, object]) -> str:
+    """Return the scores as a table, and why there are no more."""
+    rows = [f"{'length':>8} {'exact match':>12} {'95% interval':>17} {'tokens':>8} {'seconds':>8}"]
+    scores = result["scores"]
+    assert isinstance(scores, list)
+    for score in scores:
+        interval = f"{score['exact_low']:.1%} to {score['exact_high']:.1%}"
+        rows.append(
+            f"{score['length']:>8} {score['exact_match']:>12.1%} {interval:>17} "
+            f"{score['token_accuracy']:>8.1%} {score['seconds']:>8.1f}"
+        )
+    if result["stopped"]:
+        rows.append(f"Stopped at {result['stopped']}.")
+    return "\n".join(rows) + "\n"

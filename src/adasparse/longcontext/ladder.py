@@ -1,0 +1,73 @@
+"""How far the model of a run reaches, kept in its folder."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from adasparse.longcontext.evaluate import LengthScore, evaluate_lengths
+from adasparse.longcontext.recipe import TaskRecipe
+from adasparse.longcontext.runs import load_task_run, task_recipe
+from adasparse.longcontext.tasks import find_task
+from adasparse.training.files import write_text
+
+EVALUATION = "eval.json"
+
+
+def factors(run: str | Path, max_factor: int) -> list[int]:
+    """Return 1, 2, 4 … up to ``max_factor`` times the longest source a run was trained with."""
+    return multiples(task_recipe(run), max_factor)
+
+
+def multiples(recipe: TaskRecipe, max_factor: int) -> list[int]:
+    """Return 1, 2, 4 … up to ``max_factor`` times the longest source of a recipe."""
+    return [recipe.lengths[1] * 2**i for i in range(max_factor.bit_length())]
+
+
+def evaluate_run(
+    run: str | Path,
+    lengths: Sequence[int],
+    *,
+    examples: int = 100,
+    memory_limit: int | None = None,
+    on_score: Callable[[LengthScore], object] | None = None,
+) -> dict[str, Any]:
+    """Score the model of a run at every length; return what ``eval.json`` in its folder says.
+
+    Args:
+        run: Folder of a training on a task.
+        lengths: Of the source, in any order.
+        examples: How many at each length.
+        memory_limit: Bytes that a pass may take; what the machine has left if None.
+        on_score: Called with each score when it is there.
+
+    Returns:
+        ``task``, ``attention``, ``positions``, ``seed``, ``train_length``, the ``scores`` of all
+        lengths that could be run, and ``stopped``, why there are no more, or None.
+    """
+    model, recipe = load_task_run(run)
+    task = find_task(recipe.task)
+    if min(lengths) < task.shortest:
+        raise ValueError(
+            f"lengths must be at least {task.shortest} for {task.name}; got {min(lengths)}."
+        )
+    ladder = evaluate_lengths(
+        model,
+        task,
+        lengths,
+        examples=examples,
+        memory_limit=memory_limit,
+        on_score=on_score,
+    )
+    result = {
+        "task": task.name,
+        "attention": recipe.attention,
+        "positions": recipe.positions,
+        "seed": recipe.seed,
+        "train_length": recipe.lengths[1],
+        "scores": [asdict(score) for score in ladder.scores],
+        "stopped": ladder.stopped,
+    }
+    write_text(Path(run) / EVALUATION, json.dumps(result, indent=2))
+    return result

@@ -1,0 +1,168 @@
+"""Trainings on tasks: their data, their folders, and going on after an interruption."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, TrainerCallback
+
+from adasparse.longcontext import find_task
+from adasparse.longcontext.dry_run import dry_run_task
+from adasparse.longcontext.ladder import evaluate_run, factors
+from adasparse.longcontext.recipe import TaskRecipe
+from adasparse.longcontext.runs import load_task_run
+from adasparse.longcontext.sweep import read_evaluations, run_one, sweep_recipes
+from adasparse.longcontext.train import TaskCollator, train_task
+from adasparse.training import read_log, read_recipe
+from longcontext.small_tasks import SETTINGS, task_file, task_recipe, task_run
+
+
+class Breaks(TrainerCallback):
+    """Ends training in a way that nothing was prepared for."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise RuntimeError("broken")
+
+    def close(self):
+        pass
+
+
+def lines(run):
+    timed = ("time", "tokens_per_second")
+    return [
+        {k: v for k, v in line.items() if k not in timed} for line in read_log(run / "log.jsonl")
+    ]
+
+
+def test_recipe_tells_all_mistakes_at_once():
+    with pytest.raises(ValueError, match="The recipe has mistakes: ") as caught:
+        TaskRecipe(output="x", task="dance", width=30, heads=4, learning_rate=-1, keep=1)
+    for complaint in (
+        "task must be one of sort, copy",
+        "got 'dance'",
+        "heads must divide width; got 4 and 30",
+        "learning_rate must be above 0 and finite; got -1",
+        "keep must be at least 2; got 1",
+    ):
+        assert complaint in str(caught.value)
+    assert "num_attention_heads" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"min_length": 9, "max_length": 8}, "got 9 and 8"),
+        ({"task": "2back", "min_length": 2}, "at least 3 for 2back"),
+        ({"eval_lengths": (0, 4)}, r"eval_lengths must be at least 1 for copy; got \[0, 4\]"),
+        ({"attention": "loud"}, "got 'loud'"),
+        ({"attention": "adaptive", "alpha": 2.0}, "strictly between 1 and 2; got 2.0"),
+        ({"schedule": "flat"}, "schedule must be one of inverse-sqrt, linear, cosine"),
+        ({"average": 3}, "got keep=2 and average=3"),
+    ],
+    ids=str,
+)
+def test_recipe_refuses(changes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        task_recipe("x", **changes)
+
+
+def test_lengths_are_the_published_ones_unless_given():
+    recipe = task_recipe("x", min_length=None, max_length=None)
+    assert (recipe.lengths, recipe.dev_lengths) == ((32, 64), (64, 128))
+    assert task_recipe("x", eval_lengths=(7,)).dev_lengths == (7,)
+    changes = ["output=x", "eval_lengths=[7, 9]"]
+    assert read_recipe(TaskRecipe, task_file(), changes).eval_lengths == (7, 9)
+    with pytest.raises(ValueError, match=r"eval_lengths must be a list such as \[1, 2\]; got 7"):
+        read_recipe(TaskRecipe, task_file(), ["output=x", "eval_lengths=7"])
+
+
+def test_examples_depend_on_seed_and_number_alone():
+    task = find_task("copy")
+    collate = TaskCollator(task, seed=3, lengths=(3, 5))
+    whole = collate(range(8, 24))["input_ids"]
+    halves = [collate(range(8, 16))["input_ids"], collate(range(16, 24))["input_ids"]]
+    for row, half in zip(whole, [*halves[0], *halves[1]], strict=True):
+        assert torch.equal(row[row > 0], half[half > 0])
+    tests = task.batch(0, 64, 5).input_ids.tolist()
+    assert not any(row in tests for row in collate(range(64))["input_ids"].tolist())
+
+
+def test_a_run_loads_with_the_auto_classes_and_tells_its_scores():
+    run = task_run()
+    model = AutoModelForCausalLM.from_pretrained(run)
+    assert (model.config.attention, model.config.hidden_size) == ("asentmax-adaptive", 16)
+    assert (model.config.pad_token_id, model.config.eos_token_id) == (0, 3)
+    results = json.loads((run / "results.json").read_text())
+    assert results["step"] == 8
+    assert {"exact_match", "exact_match_5", "exact_match_10", "token_accuracy_5"} == set(
+        results["candidates"]["last"]
+    ) - {"token_accuracy_10"}
+    card = (run / "README.md").read_text()
+    assert "| attention | asentmax-adaptive |" in card
+    assert "the task copy at lengths 3 to 5" in card
+    log = lines(run)
+    assert [x["step"] for x in log if "loss" in x] == [2, 4, 6, 8]
+    assert [x["step"] for x in log if "dev_exact_match_10" in x] == [4, 8]
+
+
+def test_training_goes_on_as_if_nothing_had_happened(tmp_path):
+    recipe = task_recipe(tmp_path / "run")
+    with pytest.raises(RuntimeError, match="broken"):
+        train_task(recipe, progress=Breaks(6))
+    messages = []
+    train_task(recipe, resume=True, report=messages.append)
+    assert messages == ["Going on after step 4."]
+    for name in ("model.safetensors", "checkpoints/checkpoint-8/optimizer.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (task_run() / name).read_bytes()
+    assert lines(tmp_path / "run") == lines(task_run())
+
+
+def test_a_copying_model_learns_to_end_its_answers(tmp_path):
+    train_task(
+        task_recipe(tmp_path, attention="softmax", max_steps=60, log_steps=10, eval_steps=60,
+                    save_steps=60, dropout=0.0, batch_size=16)
+    )  # fmt: skip
+    losses = [x["loss"] for x in read_log(tmp_path / "log.jsonl") if "loss" in x]
+    assert losses[-1] < losses[0] - 0.3
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    plan = dry_run_task(task_recipe(tmp_path / "run"))
+    model, _ = load_task_run(task_run())
+    assert plan.parameters == sum(x.numel() for x in model.parameters())
+    assert plan.examples == SETTINGS["max_steps"] * SETTINGS["batch_size"]
+    assert 2 < plan.loss < 6
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="has files in it"):
+        dry_run_task(task_recipe(task_run()))
+
+
+def test_an_evaluation_stays_with_its_run_and_says_where_memory_ended():
+    assert factors(task_run(), 4) == [5, 10, 20]
+    assert factors(task_run(), 7) == [5, 10, 20]
+    found = evaluate_run(task_run(), [5, 10**6], examples=3, memory_limit=2**28)
+    assert found == json.loads((task_run() / "eval.json").read_text())
+    assert [x["length"] for x in found["scores"]] == [5]
+    assert "length 1000000: a pass takes about" in found["stopped"]
+    assert read_evaluations(task_run()) == [found]
+    with pytest.raises(ValueError, match="at least 1 for copy; got 0"):
+        evaluate_run(task_run(), [0])
+
+
+def test_a_sweep_does_nothing_twice(tmp_path):
+    base = task_recipe(tmp_path, max_steps=2, eval_steps=2)
+    recipes = sweep_recipes(base, attentions=["softmax", "entmax"], positions=["rope"], seeds=[1])
+    names = [recipe.output.rpartition("/")[2] for recipe in recipes]
+    assert names == ["copy-softmax-rope-1", "copy-entmax-rope-1"]
+    first = run_one(recipes[0], [5], examples=2)
+    messages = []
+    assert run_one(recipes[0], [5], examples=2, report=messages.append) == first
+    assert messages[-1] == "This training has ended already."
+    again = run_one(recipes[0], [5, 6], examples=2)
+    assert [x["length"] for x in again["scores"]] == [5, 6]
+    with pytest.raises(ValueError, match=r"there is no eval\.json"):
+        read_evaluations(tmp_path / "nothing")
