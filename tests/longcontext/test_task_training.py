@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from adasparse.longcontext import find_task
@@ -15,6 +16,7 @@ from adasparse.longcontext.sweep import read_evaluations, run_one, sweep_recipes
 from adasparse.longcontext.train import TaskCollator, train_task
 from adasparse.training import read_log, read_recipe
 from longcontext.small_tasks import SETTINGS, task_file, task_recipe, task_run
+from small_runs import command, log_of, run
 
 
 class Breaks(TrainerCallback):
@@ -29,13 +31,6 @@ class Breaks(TrainerCallback):
 
     def close(self):
         pass
-
-
-def lines(run):
-    timed = ("time", "tokens_per_second")
-    return [
-        {k: v for k, v in line.items() if k not in timed} for line in read_log(run / "log.jsonl")
-    ]
 
 
 def test_recipe_tells_all_mistakes_at_once():
@@ -104,9 +99,13 @@ def test_a_run_loads_with_the_auto_classes_and_tells_its_scores():
     card = (run / "README.md").read_text()
     assert "| attention | asentmax-adaptive |" in card
     assert "the task copy at lengths 3 to 5" in card
-    log = lines(run)
+    log = log_of(run)
     assert [x["step"] for x in log if "loss" in x] == [2, 4, 6, 8]
     assert [x["step"] for x in log if "dev_exact_match_10" in x] == [4, 8]
+    last = [x["alpha"] for x in log if "alpha" in x][-1]
+    assert last["model.layers.0.self_attn"] == pytest.approx(
+        model.model.layers[0].self_attn.alpha().tolist()
+    )
 
 
 def test_training_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -118,7 +117,21 @@ def test_training_goes_on_as_if_nothing_had_happened(tmp_path):
     assert messages == ["Going on after step 4."]
     for name in ("model.safetensors", "checkpoints/checkpoint-8/optimizer.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (task_run() / name).read_bytes()
-    assert lines(tmp_path / "run") == lines(task_run())
+    assert log_of(tmp_path / "run") == log_of(task_run())
+
+
+@pytest.mark.slow
+def test_two_processes_are_two_batches_of_one(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    train_task(task_recipe(one, accumulate=2))
+    start = command("tasks", "train", task_file(), f"output={two}")[1:]
+    launch = [command()[0], "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = run([*launch, *start])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("exact match") == 1
+    expected = load_file(one / "model.safetensors")
+    for name, x in load_file(two / "model.safetensors").items():
+        torch.testing.assert_close(x, expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_a_copying_model_learns_to_end_its_answers(tmp_path):

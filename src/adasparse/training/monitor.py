@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from adasparse.integrations.huggingface.measure import current_alpha
+from adasparse.training.alpha import current_alpha
 from adasparse.training.files import write_text
 
 

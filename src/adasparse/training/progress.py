@@ -9,7 +9,7 @@ from rich.table import Column
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from adasparse.integrations.huggingface.measure import current_alpha
+from adasparse.training.alpha import current_alpha
 
 _BARS = "▁▂▃▄▅▆▇█"
 #: More heads than this are drawn as one block per attention.

@@ -46,7 +46,14 @@ def accuracy_by_length(evaluations: Sequence[Mapping[str, Any]]) -> NumberedFigu
             if runs:
                 figure.numbers += _draw(axes, number, task, method, runs)
     grid[0].set_ylabel("exact match", color=INK, fontsize=9)
-    grid[-1].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    lines = {str(x.get_label()): x for axes in grid for x in axes.get_lines()}
+    figure.legend(
+        [lines[method] for method in methods],
+        methods,
+        frameon=False,
+        fontsize=8,
+        loc="outside right upper",
+    )
     return figure
 
 

@@ -1,0 +1,20 @@
+"""The exponents of whatever model is trained."""
+
+import torch
+from torch import Tensor, nn
+
+from adasparse.integrations.huggingface import measure
+from adasparse.nn import LearnedAlpha
+
+
+@torch.no_grad()
+def current_alpha(model: nn.Module) -> dict[str, Tensor]:
+    """Return alpha ``(h,)`` of each sparse attention module, by name.
+
+    Of models that ``sparsify`` changed these are all there are; of others, those that are learned.
+    """
+    return measure.current_alpha(model) or {
+        name.rpartition(".")[0]: module().float()
+        for name, module in model.named_modules()
+        if isinstance(module, LearnedAlpha)
+    }
