@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import adasparse
-from adasparse import analysis, nn
+from adasparse import analysis, longcontext, nn
 from adasparse.integrations import huggingface
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -33,7 +33,7 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
 
 def test_reference_has_every_public_name():
     text = "".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
-    for module in (adasparse, analysis, nn, huggingface):
+    for module in (adasparse, analysis, longcontext, nn, huggingface):
         missing = [
             name for name in module.__all__ if name not in ("nn", "sparsemax") and name not in text
         ]
