@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from adasparse.longcontext.ladder import evaluate_run
 from adasparse.longcontext.lm import collate_blocks, dry_run_language, train_language
 from adasparse.longcontext.needle import find_needles, hide_needle
 from adasparse.longcontext.perplexity import perplexity_by_length, token_losses
 from adasparse.longcontext.reading import evaluate_reading, go_on
 from adasparse.longcontext.runs import load_language_run
+from adasparse.longcontext.sweep import read_evaluations
 from adasparse.longcontext.text import encode, open_tokens, read_text, train_tokenizer
 from adasparse.training import read_log
 from longcontext.small_language import (
@@ -220,8 +222,12 @@ def test_an_evaluation_stays_with_its_run():
     assert found == json.loads((language_run() / "eval.json").read_text())
     assert [x["length"] for x in found["perplexity"]["lengths"]] == [16, 32, 64, 128]
     assert found["needles"] is None
-    with pytest.raises(ValueError, match="unknown key 'task'"):
+    with pytest.raises(ValueError, match=r"one of 'adasparse lm train'.* of another kind"):
         evaluate_reading(task_run(), held_out())
+    with pytest.raises(ValueError, match=r"one of 'adasparse tasks train'.* of another kind"):
+        evaluate_run(language_run(), [5])
+    with pytest.raises(ValueError, match=r"there is no eval\.json of any"):
+        read_evaluations(language_run())
 
 
 def test_going_on_begins_with_the_prompt_and_depends_on_the_seed():

@@ -34,7 +34,7 @@ from adasparse.training.files import file_hash
 #: Tokens of the text, in the folder of a run.
 TOKENS = "tokens"
 #: What may be another when a training goes on. The text is compared by content.
-FREE = (*FREE_IN_TASKS, "data", "dev_tokens")
+FREE = (*FREE_IN_TASKS, "data")
 
 
 def collate_blocks(blocks: Sequence[Tensor]) -> dict[str, Tensor]:

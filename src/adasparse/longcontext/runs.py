@@ -1,14 +1,17 @@
 """Trained models, read from the folder of a run."""
 
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
 from adasparse.longcontext.model import LongContextForCausalLM
-from adasparse.longcontext.recipe import LanguageRecipe, TaskRecipe
+from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
 from adasparse.training import read_recipe
 from adasparse.training.folder import RECIPE
+
+Recipe = TypeVar("Recipe", bound=LongContextRecipe)
 
 
 def load_model(run: str | Path) -> LongContextForCausalLM:
@@ -27,16 +30,22 @@ def load_model(run: str | Path) -> LongContextForCausalLM:
     return model
 
 
-def _recipe_file(run: str | Path) -> Path:
+def _read(cls: type[Recipe], run: str | Path, command: str) -> Recipe:
+    """Return the recipe of a run that a command made."""
     path = Path(run) / RECIPE
     if not path.is_file():
         raise ValueError(f"A run must be a folder with its recipe; there is no {path}.")
-    return path
+    try:
+        return read_recipe(cls, path)
+    except ValueError as error:
+        raise ValueError(
+            f"The run must be one of 'adasparse {command}'; the recipe of {run} is of another kind."
+        ) from error
 
 
 def task_recipe(run: str | Path) -> TaskRecipe:
     """Return how the model of a run was trained on a task."""
-    return read_recipe(TaskRecipe, _recipe_file(run))
+    return _read(TaskRecipe, run, "tasks train")
 
 
 def load_task_run(run: str | Path) -> tuple[LongContextForCausalLM, TaskRecipe]:
@@ -49,7 +58,7 @@ def load_language_run(
     run: str | Path,
 ) -> tuple[LongContextForCausalLM, PreTrainedTokenizerFast, LanguageRecipe]:
     """Return a language model, its tokenizer and its recipe."""
-    recipe = read_recipe(LanguageRecipe, _recipe_file(run))
+    recipe = _read(LanguageRecipe, run, "lm train")
     model = load_model(run)
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(run)
     return model, tokenizer, recipe

@@ -77,13 +77,14 @@ def _covers(evaluation: dict[str, Any], lengths: Sequence[int], examples: int) -
 
 
 def read_evaluations(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the evaluations of all runs in a folder, or of the one run that it is."""
+    """Return the evaluations of all runs of tasks in a folder, or of the one run that it is."""
     folder = Path(folder)
     paths = [folder / EVALUATION, *sorted(folder.glob(f"*/{EVALUATION}"))]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    found = [each for each in every if "task" in each]  # language models have others
     if not found:
         raise ValueError(
-            f"A sweep must be a folder of runs with their evaluations; there is no {EVALUATION} "
-            f"in {folder} or in the folders in it."
+            f"A sweep must be a folder of runs of tasks with their evaluations; there is no "
+            f"{EVALUATION} of any in {folder} or in the folders in it."
         )
     return found
