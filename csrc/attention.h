@@ -13,20 +13,22 @@ namespace adasparse {
 namespace ADASPARSE_ISA {
 
 constexpr int64_t kKeyBlock = 256;  // keys scored at a time while filtering
+constexpr int64_t kLaneRow = 128;   // up to here rows are solved one per lane
 constexpr int64_t kFewQueries = 3;  // up to here keys are not worth packing
-constexpr double kBroadSample = 0.375;  // a larger share of candidates in the first block is broad
+constexpr int64_t kFewKeys = 4;     // rows that see less than this part of the keys are few
+constexpr double kBroadSample = 0.8;  // a larger share of candidates in the first block is broad
 
 // One thread's memory.
 template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(round_up(in.k, kColumns)),
-        scores(kStripRows * larger(columns, kKeyBlock)),
+        scores(larger(kStripRows * larger(columns, kKeyBlock), kBlockRows * kLaneRow)),
         values(kStripRows * list_size()),
         indices(kStripRows * list_size()),
         row(list_size()),
-        solver(larger(list_size(), 3 * kShortRow * int64_t{Lanes<T>::count})),
-        sum(round_up(in.e, Lanes<T>::count) * kStripRows) {}
+        solver(larger(list_size(), 3 * kLaneRow * int64_t{Lanes<T>::count})),
+        sum(round_up(in.e, Lanes<T>::count) * kBlockRows) {}
   ~AttentionWork() {
     std::free(passing.index);
     std::free(passing.weight);
@@ -104,12 +106,15 @@ struct ForwardBlock {
                   in_place ? out_of(i) : work.sum.get());
       if (!in_place) write_out(i, 1);
     }
-    if (!is_kept()) {
+    if (!is_kept())
       list.resize(0);
-    } else if (kept->size > limit) {
-      kept->is_dropped = true;
-      kept->size = 0;
-    }
+    else if (kept->size > limit)
+      drop_kept();
+  }
+  void drop_kept() const {
+    if (!kept) return;
+    kept->is_dropped = true;
+    kept->size = 0;
   }
   T grown() const { return a.in.dropout_p < 1 ? static_cast<T>(1 / (1 - a.in.dropout_p)) : T(0); }
 
@@ -133,17 +138,24 @@ struct ForwardBlock {
       }
       return;
     }
-    if (kept) {
-      kept->is_dropped = true;
-      kept->size = 0;
+    if (is_kept() && n <= a.in.k / kFewKeys) {
+      // The first rows of a causal map see little; that says nothing of the others.
+      for (int64_t r = 0; r < rows; ++r) {
+        Entries<T> list(kept);
+        const int64_t begin = list.size();
+        append_support(weights + r * stride, nullptr, visible_keys(a.in, head.length, i + r), list);
+        save_count(i + r, list.size() - begin);
+      }
+      if (kept->size > limit) drop_kept();
+    } else {
+      drop_kept();
+      for (int64_t r = 0; r < rows; ++r) save_count(i + r, n);
     }
     const int64_t size = vectors * Lanes<T>::count;
-    for (int64_t r = 0; r < rows; ++r) {
-      save_count(i + r, n);
-      if (a.in.dropout_p > 0)
+    if (a.in.dropout_p > 0)
+      for (int64_t r = 0; r < rows; ++r)
         drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(),
              weights + r * stride);
-    }
     fill(work.sum.get(), rows * size, T(0));
     for (int64_t j = 0; j < n; j += kKeyBlock)
       add_product(weights + j, stride, int64_t{1}, head.value + j * head.value_row, head.value_row,
@@ -155,7 +167,7 @@ struct ForwardBlock {
   void run_short(const Map& map, int64_t i, int64_t rows, int64_t n) {
     constexpr int width = Lanes<T>::count;
     T* scores = work.scores.get();
-    const int64_t stride = work.columns;
+    constexpr int64_t stride = kLaneRow;
     score_strip(a.in, head, i, rows, 0, round_up(n, kColumns), scores, stride);
     for (int64_t r = 0; r < rows; r += width) {
       const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
@@ -231,6 +243,12 @@ struct ForwardBlock {
     return true;
   }
 
+  // Whether rows up to i can be solved one per lane.
+  bool is_short(int64_t i, double alpha) const {
+    return visible_keys(a.in, head.length, i) <= kLaneRow && !needs_double(alpha) &&
+           !a.is_scores_only;
+  }
+
   void run_strip(int64_t i, int64_t rows, double alpha) {
     const int64_t n = visible_keys(a.in, head.length, i + rows - 1);
     if (n == 0) {
@@ -242,7 +260,7 @@ struct ForwardBlock {
     }
     with_map<T>(alpha, [&](const auto& map) {
       using Map = std::decay_t<decltype(map)>;
-      if (n <= kShortRow && !needs_double(alpha) && !a.is_scores_only)
+      if (is_short(i + rows - 1, alpha))
         run_short(map, i, rows, n);
       else if (!Map::kIsSparse || !run_filtered(map, i, rows, n))
         run_whole(map, i, rows, n);
@@ -297,8 +315,9 @@ void attention_forward_in(const AttentionForward& a) {
         int64_t i = first;
         while (i < last) {
           const double alpha = alpha_of(in, head.b, head.h, i);
+          const int64_t strip = block.is_short(last - 1, alpha) ? kBlockRows : kStripRows;
           int64_t end = i + 1;
-          while (end < smaller(last, i + kStripRows) &&
+          while (end < smaller(last, i + strip) &&
                  alpha_of(in, head.b, head.h, end) == alpha)
             ++end;
           block.run_strip(i, end - i, alpha);

@@ -1,148 +1,35 @@
-// Entmax attention, backward.
-//
-// Sparse heads walk the support that the forward kept: first by rows (gradients of scores, queries,
-// alpha, bias), then by heads and stretches of features (keys, values), so that any number of
-// threads adds the same numbers in the same order. Dense heads compute their weights again, a strip
-// of queries at a time, and multiply; chunks of their queries add up keys and values apart, to be
-// joined in order.
+// Entmax attention, backward: sparse heads as in attention_sparse.h. Dense heads compute their
+// weights again, a strip of queries at a time, and multiply; chunks of their queries add up keys and
+// values apart, to be joined in order.
 #pragma once
 
-#include "attention.h"
+#include "attention_sparse.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-constexpr int64_t kWalkRows = 128;       // queries of a task that walks the support
 constexpr int64_t kChunkRows = 240;      // at least this many queries make a chunk of a dense head
 constexpr int64_t kDenseTasks = 64;      // chunks wanted over all dense heads
 constexpr int64_t kChunkBytes = 1 << 27; // their sums take no more than this, if it can be helped
-constexpr int64_t kSumTasks = 16;        // tasks wanted for the sums over queries
-constexpr int64_t kSumBytes = 1 << 18;   // memory they add up in, if it can be helped
 
 template <class T>
-struct Backward {
-  const AttentionBackward& a;
-  const AttentionInput& in;
-  WholeRows<T> query, key, value, grad;
-
-  explicit Backward(const AttentionBackward& arguments)
-      : a(arguments),
-        in(arguments.in),
-        query(in, in.query, in.heads, in.q, in.d),
-        key(in, in.key, in.groups, in.k, in.d),
-        value(in, in.value, in.groups, in.k, in.e),
-        grad(in, arguments.grad, in.heads, in.q, in.e) {}
-
-  int64_t heads() const { return in.batch * in.heads; }
-  int64_t group_of(int64_t head) const {
-    return head / in.heads * in.groups + head % in.heads / (in.heads / in.groups);
-  }
-  T grown() const { return in.dropout_p < 1 ? static_cast<T>(1 / (1 - in.dropout_p)) : T(0); }
-
-  // Heads whose gradients of the mask fall on the same numbers must not run at the same time: they
-  // make one plane. Without such gradients every head is a plane.
-  int64_t plane_batch() const { return !a.grad_mask || a.grad_mask_strides[0] ? in.batch : 1; }
-  int64_t plane_heads() const { return !a.grad_mask || a.grad_mask_strides[1] ? in.heads : 1; }
-  int64_t planes() const { return plane_batch() * plane_heads(); }
-  bool is_one_chunk() const { return a.grad_mask && a.grad_mask_strides[2] == 0; }
-  template <class Body>
-  void for_each_head_of(int64_t plane, const Body& body) const {
-    const int64_t pb = plane / plane_heads(), ph = plane % plane_heads();
-    for (int64_t b = pb; b < in.batch; b += plane_batch())
-      for (int64_t h = ph; h < in.heads; h += plane_heads()) body(b * in.heads + h);
-  }
-  T* mask_gradient(int64_t head, int64_t i) const {
-    return static_cast<T*>(a.grad_mask) + head / in.heads * a.grad_mask_strides[0] +
-           head % in.heads * a.grad_mask_strides[1] + i * a.grad_mask_strides[2];
-  }
-
-  // Gradient by the scores of one row from that by its weights, with all that follows from it but
-  // for queries and keys. `index` may be null for columns 0 to n. Leaves scale * gradient.
-  void row_gradients(int64_t head, int64_t i, const T* weight, const T* by_weight,
-                     const int32_t* index, int64_t n, T* by_score) const {
-    const int64_t number = head * in.q + i;
-    const double alpha = alpha_of(in, head / in.heads, head % in.heads, i);
-    double by_alpha = 0;
-    if (n)
-      with_map<T>(alpha, [&](const auto& map) {
-        by_alpha = a.grad_alpha ? backward_row<true>(map, weight, by_weight, n, by_score)
-                                : backward_row<false>(map, weight, by_weight, n, by_score);
-      });
-    if (a.grad_alpha) a.grad_alpha[number] = by_alpha;
-    if (a.grad_slopes) {
-      const Distance distance(in, visible_keys(in, length_of(in, head / in.heads), i), i);
-      double total = 0;
-      for (int64_t e = 0; e < n; ++e)
-        total -= static_cast<double>(by_score[e]) *
-                 static_cast<double>(distance.to(index ? index[e] : e));
-      a.grad_slopes[number] = total;
-    }
-    if (a.grad_mask) {
-      T* to = mask_gradient(head, i);
-      for (int64_t e = 0; e < n; ++e)
-        to[(index ? index[e] : e) * a.grad_mask_strides[3]] += by_score[e];
-    }
-    const T scale = static_cast<T>(in.scale);
-    for (int64_t e = 0; e < n; ++e) by_score[e] *= scale;
-  }
-
-  // ---------------------------------------------------------------- sparse heads
-
-  // Rows of one head: gradients by query, alpha, slope and mask; `by_score` (and with dropout the
-  // weights that were used, `used`) gets an entry for each of the support.
-  void walk_rows(int64_t head, int64_t first, int64_t last, T* by_score, T* used, T* by_weight,
-                 T* sum) const {
-    const int64_t b = head / in.heads, h = head % in.heads, g = group_of(head) % in.groups;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t begin = a.offsets[head * in.q + i];
-      const int64_t n = a.offsets[head * in.q + i + 1] - begin;
-      const int32_t* index = a.index + begin;
-      const T* weight = static_cast<const T*>(a.weight) + begin;
-      gather_dots(grad.at(b, h) + i * grad.row(), value.at(b, g), value.row(), index, n,
-                  value.vectors(), by_weight);
-      if (used && n > 0) {
-        const Dropout dropout(in.seed, in.dropout_p, head * in.q + i);
-        drop(dropout, index, n, grown(), by_weight);
-        std::memcpy(used + begin, weight, sizeof(T) * static_cast<size_t>(n));
-        drop(dropout, index, n, grown(), used + begin);
-      }
-      row_gradients(head, i, weight, by_weight, index, n, by_score + begin);
-      T* to = static_cast<T*>(a.grad_query) + (head * in.q + i) * in.d;
-      const bool in_place = in.d == key.vectors() * Lanes<T>::count;
-      gather_rows(key.at(b, g), key.row(), index, by_score + begin, n, key.vectors(),
-                  in_place ? to : sum);
-      if (!in_place) std::memcpy(to, sum, sizeof(T) * static_cast<size_t>(in.d));
-    }
-  }
-
-  // sums[j] (N vectors from `offset`) of one (batch, group): coefficient * rows[i] for every entry
-  // (i, j) of its sparse heads. They add up in `compact`, a (k, N vectors) that fits the cache.
-  template <int N>
-  void sum_over_queries(int64_t group, const WholeRows<T>& rows, const T* coefficient,
-                        int64_t offset, T* compact, T* sums, int64_t stride) const {
-    constexpr int width = Lanes<T>::count;
-    fill(compact, in.k * N * width, T(0));
-    const int64_t size = in.heads / in.groups;
-    for (int64_t head = group * size; head < (group + 1) * size; ++head) {
-      if (a.is_dense[head]) continue;
-      const T* from = rows.at(head / in.heads, head % in.heads) + offset * width;
-      for (int64_t i = 0; i < in.q; ++i) {
-        Vec<T> row[N];
-        for (int x = 0; x < N; ++x) row[x] = load(from + i * rows.row() + x * width);
-        for (int64_t e = a.offsets[head * in.q + i]; e < a.offsets[head * in.q + i + 1]; ++e) {
-          T* to = compact + int64_t{a.index[e]} * (N * width);
-          const Vec<T> w = broadcast(coefficient[e]);
-#pragma GCC unroll 8
-          for (int x = 0; x < N; ++x)
-            store(to + x * width, load(to + x * width) + w * row[x]);
-        }
-      }
-    }
-    for (int64_t j = 0; j < in.k; ++j)
-      std::memcpy(sums + j * stride + offset * width, compact + j * (N * width), N * kVectorBytes);
-  }
-
-  // ---------------------------------------------------------------- dense heads
+struct Backward : SparseGradients<T> {
+  using Base = SparseGradients<T>;
+  using Base::Base;
+  using Base::a;
+  using Base::for_each_head_of;
+  using Base::grad;
+  using Base::group_of;
+  using Base::grown;
+  using Base::heads;
+  using Base::in;
+  using Base::is_one_chunk;
+  using Base::key;
+  using Base::planes;
+  using Base::query;
+  using Base::row_gradients;
+  using Base::run_sparse;
+  using Base::value;
 
   struct DenseWork {
     explicit DenseWork(const Backward& of)
@@ -196,57 +83,6 @@ struct Backward {
       add_product(weights, int64_t{1}, stride, out_grad + i * grad.row(), grad.row(), by_value,
                   value_size, n, value_size, rows);
     }
-  }
-
-  // ---------------------------------------------------------------- all of it
-
-  void run_sparse(T* by_key, T* by_value) const {
-    const int64_t entries = a.offsets[heads() * in.q];
-    Scratch<T> by_score(entries + 1), used(in.dropout_p > 0 ? entries + 1 : 1);
-    T* kept = in.dropout_p > 0 ? used.get() : nullptr;
-    const int64_t rows = is_one_chunk() ? larger<int64_t>(in.q, 1) : kWalkRows;
-    const int64_t tasks = (in.q + rows - 1) / rows;
-    struct Work {
-      explicit Work(const Backward& of)
-          : by_weight(of.in.k + 1), sum(of.key.vectors() * Lanes<T>::count) {}
-      Scratch<T> by_weight, sum;
-    };
-    parallel_with(planes() * tasks, in.threads, [&] { return Work(*this); },
-                  [&](Work& work, int64_t task) {
-                    for_each_head_of(task / tasks, [&](int64_t head) {
-                      if (!a.is_dense[head])
-                        walk_rows(head, task % tasks * rows,
-                                  smaller(in.q, task % tasks * rows + rows), by_score.get(), kept,
-                                  work.by_weight.get(), work.sum.get());
-                    });
-                  });
-    sum_all(query, by_score.get(), by_key);
-    sum_all(grad, kept ? kept : static_cast<const T*>(a.weight), by_value);
-  }
-  // sum_over_queries for every group, in stretches that fit the cache and give every thread work.
-  void sum_all(const WholeRows<T>& rows, const T* coefficient, T* sums) const {
-    const int64_t groups = in.batch * in.groups, vectors = rows.vectors();
-    int64_t widest = 8;
-    while (widest * kVectorBytes > 64 &&
-           (widest * kVectorBytes * in.k > kSumBytes || groups * vectors / widest < kSumTasks))
-      widest /= 2;
-    Scratch<int64_t> offsets(vectors), sizes(vectors);
-    int64_t count = 0;
-    for_each_stretch(vectors, widest, [&](auto n, int64_t at) {
-      offsets.get()[count] = at;
-      sizes.get()[count++] = decltype(n)::value;
-    });
-    const int64_t stride = vectors * Lanes<T>::count;
-    parallel_with(groups * count, in.threads,
-                  [&] { return Scratch<T>(in.k * widest * Lanes<T>::count + 1); },
-                  [&](Scratch<T>& compact, int64_t task) {
-                    const int64_t group = task / count, part = task % count;
-                    for_each_stretch(sizes.get()[part], 8, [&](auto n, int64_t) {
-                      sum_over_queries<decltype(n)::value>(
-                          group, rows, coefficient, offsets.get()[part], compact.get(),
-                          sums + group * in.k * stride, stride);
-                    });
-                  });
   }
 
   void run_dense(int64_t dense, T* by_key, T* by_value) const {

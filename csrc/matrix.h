@@ -202,6 +202,26 @@ void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* w
   });
 }
 
+// to (d) += sum_e e.*factor rows[e.row] (d) over entries e, d in vectors, for rows in the cache.
+template <class T, class Entry>
+ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entries, int64_t count,
+                               T Entry::*factor, int64_t vectors, T* to) {
+  constexpr int width = Lanes<T>::count;
+  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+    constexpr int N = decltype(n)::value;
+    const T* from = rows + offset * width;
+    Vec<T> sum[N];
+    for (int x = 0; x < N; ++x) sum[x] = load(to + (offset + x) * width);
+    for (int64_t e = 0; e < count; ++e) {
+      const T* row = from + entries[e].row * stride;
+      const Vec<T> w = broadcast(entries[e].*factor);
+#pragma GCC unroll 8
+      for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
+    }
+    for (int x = 0; x < N; ++x) store(to + (offset + x) * width, sum[x]);
+  });
+}
+
 // to[e] = <left, rows[index[e]]>, d in vectors.
 template <class T>
 void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index,

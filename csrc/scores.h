@@ -46,13 +46,15 @@ void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T*
   });
 }
 
-// Rows of whole vectors: the ones given if they are, else copies filled up with zeros.
+// Rows of whole vectors: the ones given if they are, else copies filled up with zeros. Rows far from
+// each other share few lines of the cache; if they are to be `close`, such rows are copied, too.
 template <class T>
 class WholeRows {
  public:
-  WholeRows(const AttentionInput& in, const RowsOf& rows, int64_t heads, int64_t n, int64_t d)
+  WholeRows(const AttentionInput& in, const RowsOf& rows, int64_t heads, int64_t n, int64_t d,
+            bool close = false)
       : vectors_(round_up(d, Lanes<T>::count) / Lanes<T>::count),
-        is_copied_(d % Lanes<T>::count != 0),
+        is_copied_(d % Lanes<T>::count != 0 || (close && rows.strides[2] != d)),
         copy_(is_copied_ ? in.batch * heads * n * vectors_ * Lanes<T>::count : 1),
         view_(view_of<T>(rows)) {
     if (!is_copied_) return;

@@ -18,7 +18,8 @@ class Entries {
   void reserve(int64_t count) {
     const int64_t needed = block_->size + count + 2 * Lanes<T>::count;
     if (needed <= block_->capacity) return;
-    const int64_t capacity = larger(needed, block_->capacity + block_->capacity / 2);
+    // Rows of a block are much alike: after the first, room for some more.
+    const int64_t capacity = larger(block_->capacity ? needed : 8 * needed, 2 * block_->capacity);
     block_->index = grown(block_->index, capacity);
     block_->weight = grown(static_cast<T*>(block_->weight), capacity);
     block_->capacity = capacity;
@@ -44,6 +45,18 @@ ADASPARSE_INLINE IntVec<T> lane_numbers() {
   for (int i = 0; i < Lanes<T>::count; ++i) lane[i] = i;
   return lane;
 }
+// The first `count` of these indices.
+template <class T>
+ADASPARSE_INLINE IntVec<T> load_index(const int32_t* from, int count) {
+  IntVec<T> index{};
+  if constexpr (sizeof(T) == 4)
+    if (count == Lanes<T>::count) {
+      std::memcpy(&index, from, sizeof index);
+      return index;
+    }
+  for (int i = 0; i < count; ++i) index[i] = from[i];
+  return index;
+}
 // Packs the chosen lanes of indices as int32 and returns how many.
 template <class T>
 ADASPARSE_INLINE int compress_index(int32_t* to, Mask<T> mask, IntVec<T> index) {
@@ -65,7 +78,6 @@ ADASPARSE_INLINE int compress_index(int32_t* to, Mask<T> mask, IntVec<T> index) 
 template <class T>
 void append_support(const T* weights, const int32_t* index, int64_t n, Entries<T>& to) {
   using V = Vec<T>;
-  constexpr int width = Lanes<T>::count;
   to.reserve(n);
   int64_t size = to.size();
   int32_t* columns = to.index();
@@ -74,9 +86,8 @@ void append_support(const T* weights, const int32_t* index, int64_t n, Entries<T
   for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const Mask<T> inside = greater(p, V{});
     if (!any(inside)) return;
-    IntVec<T> column = lane + static_cast<typename Lanes<T>::Int>(j);
-    if (index)
-      for (int i = 0; i < width; ++i) column[i] = i < count ? index[j + i] : 0;
+    const IntVec<T> column = index ? load_index<T>(index + j, count)
+                                   : lane + static_cast<typename Lanes<T>::Int>(j);
     compress_index<T>(columns + size, inside, column);
     size += compress_store<T>(values + size, inside, p);
   });
@@ -154,16 +165,16 @@ struct Candidates {
     }
     const int64_t before = count;
     for (int64_t j = 0; j < n; j += kGroup) take_group(scores + j, static_cast<int32_t>(first + j));
-    T top = -infinity;
-    for (int64_t e = before; e < count; ++e) {
-      is_bad |= !(value[e] < infinity);
-      top = larger(top, value[e]);
-    }
+    if (count == before) return;
+    const T top = RowMaximum<T>(value + before, count - before).max;
+    is_bad |= std::isnan(top);
     raise(static_cast<double>(top), eps);
-    if (count > 2 * tightened + 32) tighten(eps);
+    if (count > 2 * tightened + kLoose) tighten(eps);
   }
 
   static constexpr int kGroup = 64;
+  static constexpr int64_t kLoose = 128;  // as many candidates are not worth a better bound
+  static constexpr int kFewAbove = kVectorBytes == 64 ? 3 : 8;  // of a group, taken one by one
   ADASPARSE_INLINE void take_group(const T* scores, int32_t first) {
     constexpr int width = Lanes<T>::count;
     const Vec<T> below = broadcast(cut);
@@ -171,7 +182,7 @@ struct Candidates {
 #pragma GCC unroll 32
     for (int j = 0; j < kGroup; j += width)
       above |= static_cast<uint64_t>(bits(greater_or_nan(load(scores + j), below))) << j;
-    if (__builtin_popcountll(above) <= 8) {
+    if (__builtin_popcountll(above) <= kFewAbove) {
       // Two without asking: how many there are is hard to foresee, and a wrong guess costs more.
       for (int i = 0; i < 2; ++i) {
         const int j = __builtin_ctzll(above | uint64_t{1} << (kGroup - 1));
@@ -188,12 +199,17 @@ struct Candidates {
       return;
     }
     const IntVec<T> lane = lane_numbers<T>() + static_cast<typename Lanes<T>::Int>(first);
+    T* values = value + count;
+    int32_t* indices = index + count;
+    int64_t taken = 0;
+#pragma GCC unroll 32
     for (int j = 0; j < kGroup; j += width) {
       const Vec<T> s = load(scores + j);
       const Mask<T> chosen = greater_or_nan(s, below);
-      compress_index<T>(index + count, chosen, lane + static_cast<typename Lanes<T>::Int>(j));
-      count += compress_store<T>(value + count, chosen, s);
+      compress_index<T>(indices + taken, chosen, lane + static_cast<typename Lanes<T>::Int>(j));
+      taken += compress_store<T>(values + taken, chosen, s);
     }
+    count += taken;
   }
 
   // Works the bound out from the candidates there are and drops those below the new cut.
@@ -212,8 +228,7 @@ struct Candidates {
     const Vec<T> below = broadcast(cut);
     int64_t kept = 0;
     for_each_vector(value, count, [&](Vec<T> s, int lanes, int64_t j) ADASPARSE_INLINE_BODY {
-      IntVec<T> column{};
-      for (int i = 0; i < Lanes<T>::count; ++i) column[i] = i < lanes ? index[j + i] : 0;
+      const IntVec<T> column = load_index<T>(index + j, lanes);
       const Mask<T> above = greater_or_nan(s, below);
       compress_index<T>(index + kept, above, column);
       kept += compress_store<T>(value + kept, above, s);

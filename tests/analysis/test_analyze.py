@@ -69,9 +69,9 @@ def test_measures_are_those_of_a_recording(runs, analysis):
 
 
 def test_files_are_written(analysis, tmp_path, monkeypatch):
-    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"image")
+    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"<svg/>")
     paths = analysis.write(tmp_path / "out")
-    assert len(paths) == 1 + 3 * len(ALL)
+    assert len(paths) == 2 + 3 * len(ALL)  # the report, measures, and each figure
     assert all(path.is_file() for path in paths)
     found = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert found["sentences"] == len(SOURCE)

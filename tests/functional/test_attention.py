@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from adasparse import entmax, entmax_attention
 from adasparse.kernels import cpu
-from attention_case import actual, check, errors, expected, tensors
+from attention_case import actual, check, errors, expected, problem_of, tensors
 from helpers import ALPHAS, BACKENDS, assert_near, randn
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -54,6 +54,25 @@ def test_weights_at_the_edge_of_the_support(alpha):
 def test_sparse_heads_beside_dense_ones(sizes):
     alpha = torch.linspace(1.0, 1.9, sizes[1], dtype=torch.float64)
     check(*tensors(*sizes), alpha=alpha, backends=BACKENDS)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0])
+def test_a_tenth_to_a_half_of_the_weights(alpha, is_causal):
+    # Scores close to each other, as those of a model with its first weights.
+    options = {"alpha": torch.tensor(alpha), "is_causal": is_causal, "backends": BACKENDS}
+    check(*tensors(1, 4, 270, 530, 24, g=2), scale=0.05, enable_gqa=True, **options)
+    check(*tensors(1, 2, 270, 530, 16, e=7), scale=0.05, dropout_p=0.2, **options)
+
+
+@pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
+def test_first_rows_of_a_causal_map_do_not_make_it_dense():
+    # They have next to nothing to leave out; all heads were once computed as dense for it.
+    x = tensors(1, 2, 600, 600, 16)
+    _, saved = cpu.attention_forward(problem_of(*x, scale=0.05, is_causal=True), keep=True)
+    is_dense, weight = saved[2], saved[4]
+    assert not is_dense.any()
+    assert 0.1 < weight.numel() / (600 * 601) < 0.5
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
@@ -270,7 +289,9 @@ def test_large_scores():
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "sizes", [(1, 1, 1, 1, 1), (2, 3, 19, 37, 33), (1, 2, 50, 300, 64)], ids=str
+    "sizes",
+    [(1, 1, 1, 1, 1), (2, 3, 19, 37, 33), (2, 2, 50, 128, 16), (1, 2, 50, 300, 64)],
+    ids=str,
 )
 def test_every_instruction_set(sizes, dtype):
     x = tensors(*sizes, dtype=dtype)
@@ -282,6 +303,7 @@ def test_every_instruction_set(sizes, dtype):
         options = {"attn_mask": mask, "alibi_slopes": slopes, "is_causal": True}
         check(*x, alpha=exponent, **options, backends=["native"])
     check(*x, dropout_p=0.3, attn_mask=mask > 0, backends=["native"])
+    check(*x, scale=0.2 / sizes[-1] ** 0.5, backends=["native"])
 
 
 @pytest.mark.usefixtures("nan_filled_memory")

@@ -140,6 +140,26 @@ def test_threads_do_not_change_a_bit(sizes, is_causal):
 
 
 @native
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_head_with_much_support_does_not_depend_on_the_others(is_causal):
+    # More entries than are walked at a time, so that heads are summed up in several parts.
+    x = (*tensors(1, 3, 900, 900, 16), randn((1, 3, 900, 16), seed=9))
+    options = {"alpha": torch.full((1,), 1.4), "scale": 0.03, "is_causal": is_causal}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = [actual(*(t[:, [h]] for t in x), backend="native", **options) for h in range(3)]
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            together = actual(*x, backend="native", **options)
+            for name in ("output", "query", "key", "value"):
+                wanted = torch.cat([found[name] for found in alone], 1)
+                assert torch.equal(together[name], wanted), f"{name} with {threads} threads"
+    finally:
+        torch.set_num_threads(before)
+
+
+@native
 def test_sums_over_very_many_rows_do_not_go_by_threads():
     # PyTorch's own sum of more than 32768 numbers does.
     def run():
