@@ -15,6 +15,7 @@ import sys
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from adasparse.cli import machine
 from adasparse.cli.timing import best_times
 from adasparse.integrations.huggingface import SparsityConfig, inspect_heads, sparsify
 
@@ -104,7 +105,13 @@ def main() -> None:
             row = {"case": name, "weights": weights, "bar": bar}
             rows.append({**row, **measure(build, weights, options.repeats)})
     if options.json:
-        print(json.dumps({"threads": torch.get_num_threads(), "rows": rows}, indent=2))
+        about = {
+            "command": " ".join(["benchmarks/huggingface.py", *sys.argv[1:]]),
+            "cpu": machine.processor()["model"],
+            "isa": machine.kernels()["isa"],
+            "threads": torch.get_num_threads(),
+        }
+        print(json.dumps({**about, "rows": rows}, indent=2))
         return
     print(f"forward + backward, ms; {torch.get_num_threads()} threads")
     for row in rows:

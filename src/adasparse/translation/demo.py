@@ -39,7 +39,7 @@ RECIPE: dict[str, Any] = {
     "warmup_steps": 150,
     "schedule": "linear",
     "batch_tokens": 1024,
-    "log_steps": 10,
+    "log_steps": 25,
     "average": 0,
     "keep": 2,
 }
