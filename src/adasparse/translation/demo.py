@@ -39,7 +39,6 @@ RECIPE: dict[str, Any] = {
     "warmup_steps": 150,
     "schedule": "linear",
     "batch_tokens": 1024,
-    "log_steps": 25,
     "average": 0,
     "keep": 2,
 }
@@ -103,6 +102,7 @@ def run_demo(
         attention=attention,
         seed=seed,
         max_steps=steps,
+        log_steps=min(25, steps),
         eval_steps=steps,
         save_steps=steps,
     )
