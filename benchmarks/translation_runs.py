@@ -52,14 +52,20 @@ class Pair:
 MULTI30K = ("test_2016_flickr", "test_2017_flickr")
 PAIRS = {
     "de-en": Pair(corpus="multi30k", source="de", target="en", tests=MULTI30K),
-    "en-de": Pair(corpus="multi30k", source="en", target="de", tests=MULTI30K),
+    "en-de": Pair(
+        corpus="multi30k",
+        source="en",
+        target="de",
+        tests=MULTI30K,
+        changes=("max_steps=3000",),
+    ),
     "ja-en": Pair(
         corpus="small_parallel_enja",
         source="ja",
         target="en",
         tests=("test",),
         dev="dev",
-        changes=("max_steps=3000",),
+        changes=("max_steps=1500", "schedule=linear"),
     ),
     "ro-en": Pair(
         corpus="roen_mixed",
@@ -68,7 +74,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=3000",),
+        changes=("max_steps=1500", "schedule=linear"),
     ),
 }
 

@@ -2,12 +2,14 @@
 
     .venv/bin/python benchmarks/translation_speed.py --data data/m30k [--json]
     .venv/bin/python benchmarks/translation_speed.py --data data/m30k \
-        --softmax runs/softmax --sparse runs/entmax --sparse runs/adaptive --text test.de
+        --softmax runs/softmax --entmax runs/entmax --adaptive runs/adaptive --text test.de
 
 Training: one update on the same batches for every kind of attention, taking turns; the best time
 of each batch counts, and speed is tokens (source and target, padding left out) a second. The tiny
-and small recipes run on batches of the prepared data, and on batches of random 1,024-token
-documents. Translating: all lines of --text by beam search with trained runs.
+and small recipes run on batches of the prepared data, and on batches of documents of 1,024 tokens,
+which are its sentences one after the other. First weights are those of a fresh model, whose scores
+are close to zero and whose heads are hardly sparse; with trained runs the same is timed with their
+weights. Translating: all lines of --text by beam search with trained runs.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from adasparse.cli import machine
 from adasparse.training import TokenBatches, read_recipe
@@ -33,11 +36,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 ATTENTION = ("softmax", "entmax", "adaptive")
 DOCUMENT = 1024
 #: What is asked for: speed relative to softmax.
-BARS = {
-    ("sentences", "entmax"): 1.0,
-    ("sentences", "adaptive"): 0.97,
-    ("documents", "entmax"): 1.3,
-}
+BARS = {"sentences": {"entmax": 1.0, "adaptive": 0.97}, "documents": {"entmax": 1.3}}
 
 
 def sentence_batches(data: PreparedData, recipe: TranslationRecipe, count: int) -> list[dict]:
@@ -49,29 +48,41 @@ def sentence_batches(data: PreparedData, recipe: TranslationRecipe, count: int) 
 
 
 def document_batches(data: PreparedData, recipe: TranslationRecipe, count: int) -> list[dict]:
-    """Random words: attention is what is timed, not what is learned."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (max(1, recipe.batch_tokens // DOCUMENT), DOCUMENT)
+    """Sentences in the order of the corpus, joined to documents that end at the same length."""
     collate = PairCollator(data.tokenizer.pad_token_id)
-    found = []
-    for _ in range(count):
-        source, target = (
-            torch.randint(3, len(data.tokenizer), shape, generator=generator).tolist()
-            for _ in range(2)
+    per_batch, pairs = max(1, recipe.batch_tokens // DOCUMENT), []
+    document: dict[str, list[int]] = {"input_ids": [], "labels": []}
+    for i in range(len(data.train)):
+        for side, tokens in document.items():
+            tokens.extend(data.train[i][side])
+        if min(map(len, document.values())) >= DOCUMENT:
+            pairs.append({side: tokens[:DOCUMENT] for side, tokens in document.items()})
+            document = {"input_ids": [], "labels": []}
+        if len(pairs) == count * per_batch:
+            break
+    return [collate(pairs[i : i + per_batch]) for i in range(0, len(pairs), per_batch)]
+
+
+BATCHES = {"sentences": sentence_batches, "documents": document_batches}
+
+
+def fresh_models(recipe: TranslationRecipe, data: PreparedData) -> dict[str, PreTrainedModel]:
+    return {
+        attention: build_model(
+            TranslationRecipe(**{**vars(recipe), "attention": attention}), data.tokenizer
         )
-        pairs = zip(source, target, strict=True)
-        found.append(collate([{"input_ids": s, "labels": t} for s, t in pairs]))
-    return found
+        for attention in ATTENTION
+    }
 
 
 def training_speed(
-    recipe: TranslationRecipe, data: PreparedData, batches: list[dict], repeats: int
+    models: dict[str, PreTrainedModel],
+    recipe: TranslationRecipe,
+    batches: list[dict],
+    repeats: int,
 ) -> dict[str, float]:
     """Return tokens a second of each kind of attention."""
-    steps: dict[str, Callable[[dict], None]] = {}
-    for attention in ATTENTION:
-        values = {**vars(recipe), "attention": attention}
-        steps[attention] = _step(TranslationRecipe(**values), data)
+    steps = {name: _step(model.train(), recipe) for name, model in models.items()}
     best = {name: [float("inf")] * len(batches) for name in steps}
     for _ in range(repeats):
         for i, batch in enumerate(batches):
@@ -83,8 +94,7 @@ def training_speed(
     return {name: tokens / sum(times) for name, times in best.items()}
 
 
-def _step(recipe: TranslationRecipe, data: PreparedData) -> Callable[[dict], None]:
-    model = build_model(recipe, data.tokenizer).train()
+def _step(model: PreTrainedModel, recipe: TranslationRecipe) -> Callable[[dict], None]:
     # A rate of zero: every repeat sees the first weights.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
     loss = TokenLoss(recipe.label_smoothing)
@@ -111,41 +121,42 @@ def translation_speed(runs: dict[str, str], text: list[str], repeats: int) -> di
     return {name: len(text) / seconds for name, seconds in best.items()}
 
 
+def relative(what: str, speed: dict[str, float], bars: dict[str, float]) -> list[dict]:
+    return [
+        {
+            "what": what,
+            "attention": name,
+            "speed": value,
+            "ratio": value / speed["softmax"],
+            "bar": bars.get(name),
+        }
+        for name, value in speed.items()
+    ]
+
+
 def rows(options: argparse.Namespace) -> list[dict]:
     data = PreparedData.open(options.data)
+    runs = {name: run for name in ATTENTION if (run := getattr(options, name))}
     found = []
     for name in options.recipe or ["tiny", "small"]:
         path = RECIPES / f"{name}.yaml"
         recipe = read_recipe(TranslationRecipe, path, [f"data={options.data}", "output=unused"])
-        for kind, make in (("sentences", sentence_batches), ("documents", document_batches)):
-            print(f"{name}, {kind}", file=sys.stderr)
+        for kind, make in BATCHES.items():
+            what = f"training, {name}, {kind}"
+            print(what, file=sys.stderr)
             batches = make(data, recipe, options.batches if kind == "sentences" else 2)
-            speed = training_speed(recipe, data, batches, options.repeats)
-            for attention in ATTENTION:
-                found.append(
-                    {
-                        "what": f"training, {name}, {kind}",
-                        "attention": attention,
-                        "speed": speed[attention],
-                        "ratio": speed[attention] / speed["softmax"],
-                        "bar": BARS.get((kind, attention)),
-                    }
-                )
-    if options.softmax:
+            speed = training_speed(fresh_models(recipe, data), recipe, batches, options.repeats)
+            found += relative(what, speed, BARS[kind])
+            if name == "tiny" and runs:
+                models = {attention: load_run(run)[0] for attention, run in runs.items()}
+                speed = training_speed(models, recipe, batches, options.repeats)
+                found += relative(f"{what}, trained weights", speed, BARS[kind])
+    if runs and options.text:
         text = Path(options.text).read_text(encoding="utf-8").splitlines()
-        runs = {"softmax": options.softmax, **{Path(x).name: x for x in options.sparse}}
-        print("translating", file=sys.stderr)
+        what = f"translating {len(text):,} sentences, beam 5"
+        print(what, file=sys.stderr)
         speed = translation_speed(runs, text, options.repeats)
-        for name, value in speed.items():
-            found.append(
-                {
-                    "what": f"translating {len(text)} sentences, beam 5",
-                    "attention": name,
-                    "speed": value,
-                    "ratio": value / speed["softmax"],
-                    "bar": None if name == "softmax" else 1.0,
-                }
-            )
+        found += relative(what, speed, dict.fromkeys(ATTENTION[1:], 1.0))
     return found
 
 
@@ -155,11 +166,13 @@ def main() -> None:
     parser.add_argument("--recipe", action="append", help="tiny, small; both if not given")
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--softmax", help="a trained run")
-    parser.add_argument("--sparse", action="append", default=[], help="a trained run")
+    for attention in ATTENTION:
+        parser.add_argument(f"--{attention}", help="a trained run of the tiny recipe")
     parser.add_argument("--text", help="sentences to translate")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if (options.entmax or options.adaptive) and not options.softmax:
+        parser.error("trained runs are compared with one of softmax: give --softmax, too")
     found = rows(options)
     if options.json:
         about = {
@@ -174,7 +187,7 @@ def main() -> None:
     for row in found:
         bar = "" if row["bar"] is None else f"  bar {row['bar']}x"
         print(
-            f"{row['what']:42}{row['attention']:12}{row['speed']:10,.0f}{row['ratio']:7.2f}x{bar}"
+            f"{row['what']:50}{row['attention']:12}{row['speed']:10,.0f}{row['ratio']:7.2f}x{bar}"
         )
 
 

@@ -2,8 +2,9 @@
 // the values in it. Nothing of size q * k ever exists.
 //
 // A row takes one of three ways. Short rows are solved one per lane. Rows of a sparse map are
-// filtered as their scores come, block by block, so that only candidates are kept. Others, and rows
-// that turn out broad, are kept whole.
+// filtered as their scores come, block by block, so that only candidates are kept; where these turn
+// out to be many, all scores come first. Other rows, and those that leave hardly a key out, are
+// kept whole.
 #pragma once
 
 #include "scores.h"
@@ -12,11 +13,13 @@
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-constexpr int64_t kKeyBlock = 256;  // keys scored at a time while filtering
-constexpr int64_t kLaneRow = 128;   // up to here rows are solved one per lane
-constexpr int64_t kFewQueries = 3;  // up to here keys are not worth packing
-constexpr int64_t kFewKeys = 4;     // rows that see less than this part of the keys are few
-constexpr double kBroadSample = 0.8;  // a larger share of candidates in the first block is broad
+constexpr int64_t kKeyBlock = 256;    // keys scored at a time while filtering
+constexpr int64_t kWholeKeys = 4096;  // a strip of scores of up to so many keys fits the cache
+constexpr int64_t kLaneRow = 128;     // up to here rows are solved one per lane
+constexpr int64_t kFewQueries = 3;    // up to here keys are not worth packing
+constexpr int64_t kFewKeys = 4;       // rows that see at most one in so many keys are few
+// Share of the first block of keys that are candidates, from which on a row is broad, or has many.
+constexpr double kBroadSample = 0.8, kManySample = 0.15;
 
 // One thread's memory.
 template <class T>
@@ -76,7 +79,8 @@ struct ForwardBlock {
     if (a.counts) a.counts[head.number * a.in.q + i] = count;
   }
   T* out_of(int64_t i) const {
-    return static_cast<T*>(a.out) + (head.number * a.in.q + i) * a.in.e;
+    const View<T> out = view_of<T>(a.out);
+    return out.at(head.b, head.h) + i * out.row;
   }
   // Output rows are written in place where they are whole vectors.
   void write_out(int64_t i, int64_t rows) const {
@@ -91,7 +95,7 @@ struct ForwardBlock {
     Entries<T> list(entries());
     const int64_t count = list.size() - begin;
     save_count(i, count);
-    if (a.out) {
+    if (a.out.data) {
       const T* weight = list.weight() + begin;
       const int32_t* index = list.index() + begin;
       if (a.in.dropout_p > 0 && count > 0) {
@@ -124,7 +128,7 @@ struct ForwardBlock {
     int64_t total = 0;
     for (int64_t r = 0; r < rows; ++r) total += count_positive(weights + r * stride, n);
     const bool is_nan = total == 0;  // or masked: rows of NaN are rare enough to walk
-    if (is_nan || !a.out || total <= a.dense_share * static_cast<double>(rows * n)) {
+    if (is_nan || !a.out.data || total <= a.dense_share * static_cast<double>(rows * n)) {
       for (int64_t r = 0; r < rows; ++r) {
         Entries<T> list(entries());
         const int64_t begin = list.size();
@@ -185,9 +189,7 @@ struct ForwardBlock {
   void run_whole(const Map& map, int64_t i, int64_t rows, int64_t n) {
     T* scores = work.scores.get();
     const int64_t stride = work.columns;
-    for (int64_t j = 0; j < n; j += kKeyBlock)
-      score_strip(a.in, head, i, rows, j, smaller(kKeyBlock, round_up(n - j, kColumns)),
-                  scores + j, stride);
+    score_rest(i, rows, Map::kIsSparse ? kKeyBlock : 0, n);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
       bool filled;
@@ -199,27 +201,66 @@ struct ForwardBlock {
     finish_strip(i, rows, n, scores, stride);
   }
 
-  // Returns false, having done nothing, if the first rows turn out to be broad.
+  // Scores of all keys from `first` on, row after row.
+  void score_rest(int64_t i, int64_t rows, int64_t first, int64_t n) {
+    for (int64_t j = first; j < n; j += kKeyBlock)
+      score_strip(a.in, head, i, rows, j, smaller(kKeyBlock, round_up(n - j, kColumns)),
+                  work.scores.get() + j, work.columns);
+  }
+
+  // Collects the candidates of every row, those of the first block of keys from its scores. A row
+  // of many is looked at as a whole, which bounds its normalizer better than block by block.
+  template <class Map>
+  void take_candidates(const Map& map, int64_t i, int64_t rows, int64_t n, bool are_many) {
+    T* scores = work.scores.get();
+    Candidates<T>* candidates = work.candidates;
+    if (are_many) {
+      score_rest(i, rows, kKeyBlock, n);
+      for (int64_t r = 0; r < rows; ++r)
+        candidates[r].take(scores + r * work.columns, round_up(n, kColumns), 0, map.eps());
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      candidates[r].take(scores + r * work.columns, smaller(kKeyBlock, round_up(n, kColumns)), 0,
+                         map.eps());
+    for (int64_t j = kKeyBlock; j < n; j += kKeyBlock) {
+      const int64_t size = smaller(kKeyBlock, round_up(n - j, kColumns));
+      score_strip(a.in, head, i, rows, j, size, scores, kKeyBlock);
+      for (int64_t r = 0; r < rows; ++r)
+        if (visible_keys(a.in, head.length, i + r) > j)
+          candidates[r].take(scores + r * kKeyBlock, size, j, map.eps());
+    }
+  }
+
+  // Returns false if the first rows turn out to be broad; scores of the first block of keys are
+  // then done.
   template <class Map>
   bool run_filtered(const Map& map, int64_t i, int64_t rows, int64_t n) {
     T* scores = work.scores.get();
     Candidates<T>* candidates = work.candidates;
-    for (int64_t r = 0; r < rows; ++r)
+    const int64_t block = smaller(kKeyBlock, round_up(n, kColumns));
+    score_strip(a.in, head, i, rows, 0, block, scores, work.columns);
+    if (a.is_scores_only) {
+      for (int64_t j = kKeyBlock; j < n; j += kKeyBlock)
+        score_strip(a.in, head, i, rows, j, smaller(kKeyBlock, round_up(n - j, kColumns)), scores,
+                    kKeyBlock);
+      return true;
+    }
+    const auto start = [&](int64_t r) {
       candidates[r].start(work.values.get() + r * work.list_size(),
                           work.indices.get() + r * work.list_size());
-    for (int64_t j = 0; j < n; j += kKeyBlock) {
-      const int64_t size = smaller(kKeyBlock, round_up(n - j, kColumns));
-      score_strip(a.in, head, i, rows, j, size, scores, kKeyBlock);
-      if (a.is_scores_only) continue;
-      for (int64_t r = 0; r < rows; ++r) {
-        if (visible_keys(a.in, head.length, i + r) <= j) continue;
-        candidates[r].take(scores + r * kKeyBlock, size, j, map.eps());
-        if (j == 0 && r == rows / 2 && n > kKeyBlock &&
-            static_cast<double>(candidates[r].count) > kBroadSample * kKeyBlock)
-          return false;
-      }
+    };
+    bool are_many = false;
+    if (n > kKeyBlock) {
+      Candidates<T>& sample = candidates[rows / 2];
+      start(rows / 2);
+      sample.take(scores + rows / 2 * work.columns, block, 0, map.eps());
+      const double share = static_cast<double>(sample.count) / kKeyBlock;
+      if (share > kBroadSample) return false;
+      are_many = share > kManySample && n <= kWholeKeys;
     }
-    if (a.is_scores_only) return true;
+    for (int64_t r = 0; r < rows; ++r) start(r);
+    take_candidates(map, i, rows, n, are_many);
     T* weights = work.row.get();
     for (int64_t r = 0; r < rows; ++r) {
       const Candidates<T>& found = candidates[r];

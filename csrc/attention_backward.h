@@ -1,6 +1,6 @@
 // Entmax attention, backward: sparse heads as in attention_sparse.h. Dense heads compute their
-// weights again, a strip of queries at a time, and multiply; chunks of their queries add up keys and
-// values apart, to be joined in order.
+// weights again, a strip of queries at a time, and multiply; chunks of their queries add up keys
+// and values apart, to be joined in order.
 #pragma once
 
 #include "attention_sparse.h"
@@ -50,6 +50,7 @@ struct Backward : SparseGradients<T> {
     const int64_t key_size = key.vectors() * Lanes<T>::count;
     const int64_t value_size = value.vectors() * Lanes<T>::count;
     const T* out_grad = grad.at(head.b, head.h);
+    const View<T> by_query = view_of<T>(a.grad_query);
     const T* panels = value_panels + group_of(number) * panel_size<T>(in.k, in.e);
     T *weights = work.weights.get(), *gradients = work.gradients.get();
     for (int64_t i = first; i < last; i += kStripRows) {
@@ -76,8 +77,8 @@ struct Backward : SparseGradients<T> {
         add_product(gradients + j, stride, int64_t{1}, key.at(head.b, g) + j * key.row(),
                     key.row(), sum, key_size, rows, key_size, smaller(kKeyBlock, n - j));
       for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(static_cast<T*>(a.grad_query) + (number * in.q + i + r) * in.d,
-                    sum + r * key_size, sizeof(T) * static_cast<size_t>(in.d));
+        std::memcpy(by_query.at(head.b, head.h) + (i + r) * by_query.row, sum + r * key_size,
+                    sizeof(T) * static_cast<size_t>(in.d));
       add_product(gradients, int64_t{1}, stride, query.at(head.b, head.h) + i * query.row(),
                   query.row(), by_key, key_size, n, key_size, rows);
       add_product(weights, int64_t{1}, stride, out_grad + i * grad.row(), grad.row(), by_value,
@@ -138,27 +139,45 @@ struct Backward : SparseGradients<T> {
   }
 
   void run() const {
-    // Sums go straight to the gradients where rows are whole vectors.
-    const int64_t groups = in.batch * in.groups;
-    const int64_t key_size = key.vectors() * Lanes<T>::count;
-    const int64_t value_size = value.vectors() * Lanes<T>::count;
-    const bool is_key_whole = key_size == in.d, is_value_whole = value_size == in.e;
-    Scratch<T> keys(is_key_whole ? 1 : groups * in.k * key_size);
-    Scratch<T> values(is_value_whole ? 1 : groups * in.k * value_size);
-    T* by_key = is_key_whole ? static_cast<T*>(a.grad_key) : keys.get();
-    T* by_value = is_value_whole ? static_cast<T*>(a.grad_value) : values.get();
-    run_sparse(by_key, by_value);
+    RowSums by_key(in, a.grad_key, in.d), by_value(in, a.grad_value, in.e);
+    run_sparse(by_key.get(), by_value.get());
     int64_t dense = 0;
     for (int64_t head = 0; head < heads(); ++head) dense += a.is_dense[head];
-    if (dense) run_dense(dense, by_key, by_value);
-    const auto copy = [&](const T* from, int64_t size, void* to, int64_t d) {
-      for (int64_t j = 0; j < groups * in.k; ++j)
-        std::memcpy(static_cast<T*>(to) + j * d, from + j * size,
-                    sizeof(T) * static_cast<size_t>(d));
-    };
-    if (!is_key_whole) copy(by_key, key_size, a.grad_key, in.d);
-    if (!is_value_whole) copy(by_value, value_size, a.grad_value, in.e);
+    if (dense) run_dense(dense, by_key.get(), by_value.get());
+    by_key.write();
+    by_value.write();
   }
+
+  // A gradient by keys or values while it adds up: in place where its rows are whole vectors, one
+  // after the other, else apart.
+  class RowSums {
+   public:
+    RowSums(const AttentionInput& in, const WritableRows& rows, int64_t d)
+        : in_(in),
+          d_(d),
+          size_(round_up(d, Lanes<T>::count)),
+          to_(view_of<T>(rows)),
+          is_apart_(size_ != d || to_.row != d || to_.head != in.k * d ||
+                    to_.batch != in.groups * in.k * d),
+          apart_(is_apart_ ? in.batch * in.groups * in.k * size_ : 1) {}
+    T* get() { return is_apart_ ? apart_.get() : to_.data; }
+    void write() const {
+      if (!is_apart_) return;
+      parallel_for(in_.batch * in_.groups, 1, in_.threads, [&](int64_t group, int64_t) {
+        T* to = to_.at(group / in_.groups, group % in_.groups);
+        for (int64_t j = 0; j < in_.k; ++j)
+          std::memcpy(to + j * to_.row, apart_.get() + (group * in_.k + j) * size_,
+                      sizeof(T) * static_cast<size_t>(d_));
+      });
+    }
+
+   private:
+    const AttentionInput& in_;
+    int64_t d_, size_;  // a row, and a whole number of vectors for it
+    View<T> to_;
+    bool is_apart_;
+    Scratch<T> apart_;
+  };
 };
 
 inline void attention_backward(const AttentionBackward& a) {

@@ -1,10 +1,10 @@
-// Entmax attention, backward of sparse heads, which walk the support that the forward kept: first by
-// rows (gradients of scores, queries, alpha, bias), then by keys (gradients of keys and values), so
-// that any number of threads adds the same numbers in the same order.
+// Entmax attention, backward of sparse heads, which walk the support that the forward kept: first
+// by rows (gradients of scores, queries, alpha, bias), then by keys (gradients of keys and values),
+// so that any number of threads adds the same numbers in the same order.
 //
 // Where there are few entries they are added to the gradients of their keys as they come, some
-// features at a time. Where there are many they are brought into the order of the keys first, a tile
-// at a time, so that each gradient adds up in registers.
+// features at a time. Where there are many they are brought into the order of the keys first, a
+// tile at a time, so that each gradient adds up in registers.
 #pragma once
 
 #include "attention_gradients.h"
@@ -51,6 +51,7 @@ struct SparseGradients : Gradients<T> {
   void walk_rows(int64_t head, int64_t first, int64_t last, const Part& part, T* by_weight,
                  T* sum) const {
     const int64_t b = head / in.heads, h = head % in.heads, g = group_of(head) % in.groups;
+    const View<T> by_query = view_of<T>(a.grad_query);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = a.offsets[head * in.q + i];
       const int64_t n = a.offsets[head * in.q + i + 1] - begin;
@@ -68,7 +69,7 @@ struct SparseGradients : Gradients<T> {
       }
       row_gradients(head, i, weight, by_weight, index, n, by_score);
       if (tiles) find_tiles(head * in.q + i, part);
-      T* to = static_cast<T*>(a.grad_query) + (head * in.q + i) * in.d;
+      T* to = by_query.at(b, h) + i * by_query.row;
       const bool in_place = in.d == key.vectors() * Lanes<T>::count;
       gather_rows(key.at(b, g), key.row(), index, by_score, n, key.vectors(),
                   in_place ? to : sum);

@@ -75,6 +75,10 @@ adasparse::RowsOf rows_of(Address data, const Strides& strides) {
   return {at<const void>(data), {strides[0], strides[1], strides[2]}};
 }
 
+adasparse::WritableRows writable_rows(Address data, const Strides& strides) {
+  return {at<void>(data), {strides[0], strides[1], strides[2]}};
+}
+
 void make_input(adasparse::AttentionInput* self, bool is_double, const Sizes& sizes, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
                 Address value, const Strides& value_strides, Address alpha,
@@ -185,23 +189,25 @@ class Support {
   std::vector<int64_t> counts_;
 };
 
-void attention_forward(const adasparse::AttentionInput& in, Address out, Address state,
-                       Support* support, int64_t row_limit, double dense_share) {
-  current->attention_forward({in, at<void>(out), at<double>(state),
+void attention_forward(const adasparse::AttentionInput& in, Address out, const Strides& strides,
+                       Address state, Support* support, int64_t row_limit, double dense_share) {
+  current->attention_forward({in, writable_rows(out, strides), at<double>(state),
                               support ? support->counts() : nullptr,
                               support ? support->blocks() : nullptr, row_limit, dense_share,
                               false});
 }
 
 void attention_scores(const adasparse::AttentionInput& in) {
-  current->attention_forward({in, nullptr, nullptr, nullptr, nullptr, 0, 0, true});
+  current->attention_forward({in, {}, nullptr, nullptr, nullptr, 0, 0, true});
 }
 
 void attention_backward(const adasparse::AttentionInput& in, Address grad,
                         const Strides& grad_strides, Address state, Address offsets, Address index,
-                        Address weight, Address is_dense, Address grad_query, Address grad_key,
-                        Address grad_value, Address grad_alpha, Address grad_slopes,
-                        Address grad_mask, const Strides& grad_mask_strides) {
+                        Address weight, Address is_dense, Address grad_query,
+                        const Strides& grad_query_strides, Address grad_key,
+                        const Strides& grad_key_strides, Address grad_value,
+                        const Strides& grad_value_strides, Address grad_alpha,
+                        Address grad_slopes, Address grad_mask, const Strides& grad_mask_strides) {
   current->attention_backward(
       {in,
        rows_of(grad, grad_strides),
@@ -210,9 +216,9 @@ void attention_backward(const adasparse::AttentionInput& in, Address grad,
        at<const int32_t>(index),
        at<const void>(weight),
        at<const uint8_t>(is_dense),
-       at<void>(grad_query),
-       at<void>(grad_key),
-       at<void>(grad_value),
+       writable_rows(grad_query, grad_query_strides),
+       writable_rows(grad_key, grad_key_strides),
+       writable_rows(grad_value, grad_value_strides),
        at<double>(grad_alpha),
        at<double>(grad_slopes),
        at<void>(grad_mask),
@@ -248,7 +254,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<const adasparse::AttentionInput&>())
       .def("arrange", &Support::arrange, unlocked)
       .def("move", &Support::move, unlocked);
-  m.def("attention_forward", &attention_forward, nb::arg(), nb::arg(), nb::arg(),
+  m.def("attention_forward", &attention_forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
         nb::arg().none(), nb::arg(), nb::arg(), unlocked);
   m.def("attention_scores", &attention_scores, unlocked);
   m.def("attention_backward", &attention_backward, unlocked);

@@ -77,6 +77,10 @@ struct RowsOf {
   const void* data;
   int64_t strides[3];
 };
+struct WritableRows {
+  void* data;
+  int64_t strides[3];
+};
 
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
@@ -115,7 +119,7 @@ struct SupportBlock {
 
 struct AttentionForward {
   AttentionInput in;
-  void* out;             // (batch, heads, q, e), contiguous; null for the support alone
+  WritableRows out;      // (batch, heads, q, e); null for the support alone
   double* state;         // (batch, heads, q, kRowState) or null
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
@@ -133,9 +137,9 @@ struct AttentionBackward {
   const int32_t* index;
   const void* weight;
   const uint8_t* is_dense;   // (batch, heads)
-  void* grad_query;          // (batch, heads, q, d), contiguous
-  void* grad_key;            // (batch, groups, k, d), contiguous
-  void* grad_value;          // (batch, groups, k, e), contiguous
+  WritableRows grad_query;   // (batch, heads, q, d)
+  WritableRows grad_key;     // (batch, groups, k, d)
+  WritableRows grad_value;   // (batch, groups, k, e)
   double* grad_alpha;        // (batch, heads, q) or null
   double* grad_slopes;       // (batch, heads, q) or null
   void* grad_mask;           // zeros, or null

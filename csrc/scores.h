@@ -29,6 +29,10 @@ template <class T>
 View<const T> view_of(const RowsOf& rows) {
   return {static_cast<const T*>(rows.data), rows.strides[0], rows.strides[1], rows.strides[2]};
 }
+template <class T>
+View<T> view_of(const WritableRows& rows) {
+  return {static_cast<T*>(rows.data), rows.strides[0], rows.strides[1], rows.strides[2]};
+}
 
 template <class T>
 int64_t panel_size(int64_t keys, int64_t d) {
@@ -46,8 +50,8 @@ void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T*
   });
 }
 
-// Rows of whole vectors: the ones given if they are, else copies filled up with zeros. Rows far from
-// each other share few lines of the cache; if they are to be `close`, such rows are copied, too.
+// Rows of whole vectors: the ones given if they are, else copies filled up with zeros. Rows far
+// from each other share few lines of the cache; to be `close`, such rows are copied, too.
 template <class T>
 class WholeRows {
  public:

@@ -68,13 +68,18 @@ adasparse::AttentionForward forward_call(const AttentionProblem& problem, int th
   return call;
 }
 
+adasparse::WritableRows one_after_another(Array& array, int64_t heads, int64_t rows, int64_t size) {
+  return {array.data(), {heads * rows * size, rows * size, size}};
+}
+
 enum class Wanted { kOutput, kSupport };
 
 std::unique_ptr<ForwardResult> run_forward(const Kernels& kernels, const AttentionProblem& problem,
                                            Wanted wanted, int64_t row_limit, int threads = 1) {
   auto result = std::make_unique<ForwardResult>(problem);
   adasparse::AttentionForward call = forward_call(problem, threads);
-  call.out = wanted == Wanted::kOutput ? result->out.data() : nullptr;
+  if (wanted == Wanted::kOutput)
+    call.out = one_after_another(result->out, problem.heads, problem.q, problem.e);
   call.state = doubles(result->state);
   call.counts = result->counts.data();
   call.blocks = result->blocks.data();
@@ -155,9 +160,9 @@ BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& prob
   call.index = is_empty ? nullptr : support.index.data();
   call.weight = is_empty ? nullptr : support.weight.data();
   call.is_dense = support.is_dense.data();
-  call.grad_query = result.query.data();
-  call.grad_key = result.key.data();
-  call.grad_value = result.value.data();
+  call.grad_query = one_after_another(result.query, problem.heads, problem.q, problem.d);
+  call.grad_key = one_after_another(result.key, problem.groups, problem.k, problem.d);
+  call.grad_value = one_after_another(result.value, problem.groups, problem.k, problem.e);
   if (with_all) {
     call.grad_alpha = doubles(result.alpha);
     call.grad_slopes = doubles(result.slopes);
@@ -305,7 +310,7 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
 
   Array alone(problem.type, problem.rows() * problem.e);
   adasparse::AttentionForward call = forward_call(problem, 1);
-  call.out = alone.data();
+  call.out = one_after_another(alone, problem.heads, problem.q, problem.e);
   kernels.attention_forward(call);
   CHECK(alone == result->out, "%s: the output depends on what is kept", text.c_str());
 

@@ -229,6 +229,28 @@ def test_any_strides(make):
             assert torch.equal(strided[name], wanted), name
 
 
+@pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
+@pytest.mark.parametrize(("d", "e"), [(32, 32), (32, 8), (5, 16), (7, 3)])
+@pytest.mark.parametrize("n", [13, 300, 700])
+def test_results_lie_in_memory_as_heads_side_by_side(n, d, e):
+    """Models merge heads next; they and their projections then copy nothing."""
+    sizes = {"query": (4, d), "key": (2, d), "value": (2, e)}
+    inputs = [randn((2, n, h, size), seed=h + size) for h, size in sizes.values()]
+    views = [x.transpose(1, 2).requires_grad_() for x in inputs]
+    output = entmax_attention(*views, alpha=1.5, is_causal=True, enable_gqa=True)
+    assert output.transpose(1, 2).is_contiguous()
+    grad = randn((2, n, 4, e), seed=8).transpose(1, 2)
+    strided = torch.autograd.grad(output, views, grad)
+    assert all(x.transpose(1, 2).is_contiguous() for x in strided)
+    dense_inputs = [x.detach().contiguous().requires_grad_() for x in views]
+    dense = entmax_attention(*dense_inputs, alpha=1.5, is_causal=True, enable_gqa=True)
+    assert dense.is_contiguous()
+    assert torch.equal(output, dense)
+    wanted = torch.autograd.grad(dense, dense_inputs, grad.contiguous())
+    for got, want, name in zip(strided, wanted, sizes, strict=True):
+        assert torch.equal(got, want), name
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES])
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])

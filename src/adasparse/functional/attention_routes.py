@@ -192,7 +192,7 @@ _FLAGS = "bool with_alpha, bool with_mask, bool with_slopes"
     "adasparse::entmax_attention", mutates_args=(), schema=f"({_SCHEMA}) -> Tensor"
 )
 def _attention_op(*arguments: Any) -> Tensor:
-    return _native_forward(Inputs(*arguments))
+    return _native_forward(Inputs(*arguments)).contiguous()
 
 
 @_attention_op.register_fake

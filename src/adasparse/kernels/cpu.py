@@ -219,6 +219,14 @@ def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.asarray(x.numpy().sum(axis=summed, keepdims=True)))
 
 
+def _empty_rows(like: Tensor, size: int) -> Tensor:
+    """``(b, h, n, size)`` in the order of memory of ``like``, whose heads may lie side by side."""
+    b, h, n, _ = like.shape
+    if 0 < like.stride(1) < like.stride(2):
+        return like.new_empty(b, n, h, size).transpose(1, 2)
+    return like.new_empty(b, h, n, size)
+
+
 def attention_forward(
     problem: AttentionProblem, *, keep: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -229,11 +237,11 @@ def attention_forward(
     assert _native is not None
     arguments = _attention_input(problem)
     batch, heads, q, _ = problem.query.shape
-    out = problem.query.new_empty(batch, heads, q, problem.value.shape[-1])
+    out = _empty_rows(problem.query, problem.value.shape[-1])
     k = problem.key.shape[2]
     dense_share = _dense_share(k)
     if not keep:
-        _native.attention_forward(arguments, out.data_ptr(), 0, None, 0, dense_share)
+        _native.attention_forward(arguments, out.data_ptr(), out.stride(), 0, None, 0, dense_share)
         return out, ()
     state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
     support = _native.Support(arguments)
@@ -241,7 +249,7 @@ def attention_forward(
     fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
     limit = min(fair_share, max(64, int(dense_share * k)))
     _native.attention_forward(
-        arguments, out.data_ptr(), state.data_ptr(), support, limit, dense_share
+        arguments, out.data_ptr(), out.stride(), state.data_ptr(), support, limit, dense_share
     )
     return out, (state, *_arrange(support, problem, dense_share))
 
@@ -261,9 +269,7 @@ def attention_backward(
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     if grad.stride(-1) != 1:
         grad = grad.contiguous()
-    by_query, by_key, by_value = (
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)
-    )
+    by_query, by_key, by_value = (_empty_rows(x, x.shape[-1]) for x in (query, key, value))
     rows = query.shape[:3]
     by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
     by_slope = torch.empty(rows, dtype=torch.float64) if with_slopes else None
@@ -283,8 +289,11 @@ def attention_backward(
         weight.data_ptr(),
         is_dense.data_ptr(),
         by_query.data_ptr(),
+        by_query.stride(),
         by_key.data_ptr(),
+        by_key.stride(),
         by_value.data_ptr(),
+        by_value.stride(),
         _address(by_alpha),
         _address(by_slope),
         _address(by_mask),
@@ -307,7 +316,8 @@ def attention_support(problem: AttentionProblem) -> tuple[Tensor, Tensor, Tensor
     assert _native is not None
     arguments = _attention_input(problem)
     support = _native.Support(arguments)
-    _native.attention_forward(arguments, 0, 0, support, 2**62 // max(1, problem.query.shape[2]), 1)
+    limit = 2**62 // max(1, problem.query.shape[2])
+    _native.attention_forward(arguments, 0, (0, 0, 0, 0), 0, support, limit, 1)
     offsets, _, index, weight = _arrange(support, problem, 1.0)
     return offsets, index.long(), weight
 

@@ -1,0 +1,316 @@
+"""Write docs/results/heads.md from two reports of `adasparse analyze`, one with questions.
+
+    .venv/bin/adasparse analyze runs/de-en-softmax runs/de-en-entmax runs/de-en-adaptive \
+        --data runs/data-de-en --out report
+    .venv/bin/adasparse analyze runs/ro-en-softmax runs/ro-en-entmax runs/ro-en-adaptive \
+        --data runs/data-ro-en --out questions
+    .venv/bin/python benchmarks/heads_report.py report --questions questions
+
+The runs are those of benchmarks/translation_runs.py. Figures and the numbers drawn in them go to
+docs/results/heads.
+"""
+
+import argparse
+import csv
+import json
+import shutil
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from adasparse.training.files import write_text
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "heads.md"
+FIGURES = PAGE.parent / "heads"
+COMPARISON = ROOT / "benchmarks" / "results" / "heads.md"
+KINDS = {"encoder": "encoder", "decoder": "decoder", "context": "context"}
+NAMES = {"softmax": "softmax", "entmax": "1.5-entmax", "adaptive": "α-entmax"}
+SURE = 0.5  # positional heads give at least this share to one offset
+MOVED = 0.02  # alpha that differs by less stands still
+
+Rows = list[list[str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--questions", type=Path, required=True)
+    options = parser.parse_args()
+    report, questions = (
+        json.loads((path / "measures.json").read_text())
+        for path in (options.report, options.questions)
+    )
+    parts = [
+        "# What heads do",
+        "",
+        COMPARISON.read_text(encoding="utf-8").strip(),
+        "",
+        "## The figures",
+        "",
+        f"Measured over {report['sentences']:,} sentences of Multi30k that were not trained on, "
+        f"figure 9 over {questions['sentences']:,} of the Romanian corpus, for Multi30k has no "
+        "questions. Numbers drawn are in the CSV file beside each figure.",
+        "",
+    ]
+    for figure in FIGURES_OF_THE_PAPER:
+        source = options.questions if figure.asks else options.report
+        measures = questions if figure.asks else report
+        for name in figure.names:
+            _copy(source / "figures", name)
+        parts += [
+            f"### Figure {figure.number}: {figure.title}",
+            "",
+            figure.about,
+            "",
+            *[f"![{figure.title}](heads/{name}.svg)" for name in figure.names],
+            "",
+            *_table(figure.rows(measures, source)),
+            "",
+            "Numbers: " + ", ".join(f"[{x}.csv](heads/{x}.csv)" for x in figure.names) + ".",
+            "",
+        ]
+    parts += ["## How it was made", "", _commands(), ""]
+    write_text(PAGE, "\n".join(parts))
+
+
+def _copy(folder: Path, name: str) -> None:
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for suffix in ("svg", "csv"):
+        shutil.copyfile(folder / f"{name}.{suffix}", FIGURES / f"{name}.{suffix}")
+
+
+def _commands() -> str:
+    lines = [line.strip() for line in (__doc__ or "").splitlines() if line.startswith("    ")]
+    return "\n".join(["```sh", *lines, "```"])
+
+
+def _table(rows: Rows) -> list[str]:
+    head, *body = rows
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return lines + ["| " + " | ".join(row) + " |" for row in body]
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _groups(measures: dict) -> list[tuple[str, dict[str, dict]]]:
+    """Runs as they are named here, with their groups of heads by kind of attention."""
+    return [
+        (NAMES[run["attention"]], {group["kind"]: group for group in run["groups"]})
+        for run in measures["runs"]
+    ]
+
+
+def _flat(rows: list[list[float | None]]) -> list[float]:
+    return [x for row in rows for x in row if x is not None]
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.1f}%"
+
+
+def _trajectories(measures: dict, folder: Path) -> Rows:
+    """How α of each head moved."""
+    heads: dict[str, list[float]] = defaultdict(list)
+    with (folder / "figures" / "alpha_trajectories.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            heads[row["head"]].append(float(row["alpha"]))
+    rows = [["attention", "heads", "fell", "fell, then rose", "end above the start", "end below"]]
+    for kind in KINDS:
+        own = [x for name, x in heads.items() if name.startswith(kind)]
+        fell = [x for x in own if min(x) < x[0] - MOVED]
+        turned = [x for x in fell if x[-1] > min(x) + MOVED]
+        counts = (
+            len(own),
+            len(fell),
+            len(turned),
+            sum(x[-1] > x[0] + MOVED for x in own),
+            sum(x[-1] < x[0] - MOVED for x in own),
+        )
+        rows.append([kind, *map(str, counts)])
+    return rows
+
+
+def _alphas(measures: dict, _: Path) -> Rows:
+    rows = [["attention", "lowest α", "median", "highest α", "below 1.5", "above 1.5"]]
+    for name, groups in _groups(measures):
+        if name != NAMES["adaptive"]:
+            continue
+        for kind in KINDS:
+            found = _flat(groups[kind]["values"]["alpha"])
+            low, middle, high = min(found), statistics.median(found), max(found)
+            below, above = sum(x < 1.5 for x in found), sum(x > 1.5 for x in found)
+            numbers = [f"{x:.2f}" for x in (low, middle, high)]
+            rows.append([kind, *numbers, str(below), str(above)])
+    return rows
+
+
+def _densities(measures: dict, _: Path) -> Rows:
+    rows = [["run", *(f"{kind}, mean" for kind in KINDS), "densest head", "sparsest head"]]
+    for name, groups in _groups(measures):
+        found = {kind: _flat(groups[kind]["values"]["density"]) for kind in KINDS}
+        means = [_percent(statistics.mean(x)) for x in found.values()]
+        every = [x for values in found.values() for x in values]
+        rows.append([name, *means, _percent(max(every)), _percent(min(every))])
+    return rows
+
+
+def _by_layer(key: str, values: str) -> Callable[[dict, Path], Rows]:
+    def table(measures: dict, _: Path) -> Rows:
+        layers = measures["runs"][0]["groups"][0]["layers"]
+        rows = [["run", "attention", *(f"layer {i + 1}" for i in range(layers))]]
+        for name, groups in _groups(measures):
+            for kind in KINDS:
+                found = groups[kind][values][key]
+                means = [statistics.mean(x) if isinstance(x, list) else x for x in found]
+                rows.append([name, kind, *map(_percent, means)])
+        return rows
+
+    return table
+
+
+def _positions(measures: dict, _: Path) -> Rows:
+    offsets = {"previous": "previous token", "next": "next token", "self": "same token"}
+    rows = [["run"]]
+    for label in offsets.values():
+        rows[0] += [f"{label}: heads", "median", "surest"]
+    for name, groups in _groups(measures):
+        row = [name]
+        for key in offsets:
+            found = _flat(groups["encoder"]["values"][key])
+            sure = [x for x in found if x >= SURE]
+            middle = _percent(statistics.median(sure)) if sure else "–"
+            row += [str(len(sure)), middle, _percent(max(found))]
+        rows.append(row)
+    return rows
+
+
+def _best(key: str, count: int) -> Callable[[dict, Path], Rows]:
+    def table(measures: dict, _: Path) -> Rows:
+        rows = [["run", *(f"head {i + 1} of the encoder" for i in range(count))]]
+        for name, groups in _groups(measures):
+            group = groups["encoder"]
+            found = [
+                (x, i + 1, j + 1, group["intervals"][key][i][j])
+                for i, layer in enumerate(group["values"][key])
+                for j, x in enumerate(layer)
+                if x is not None
+            ]
+            cells = [
+                f"{_percent(x)} ({_percent(low)} to {_percent(high)}), layer {i}, head {j}"
+                for x, i, j, (low, high) in sorted(found, reverse=True)[:count]
+            ]
+            rows.append([name, *cells])
+        return rows
+
+    return table
+
+
+def _extremes(measures: dict, folder: Path) -> Rows:
+    rows = [["run", "head", "weights that are not zero", "tokens of the sentence"]]
+    found: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    with (folder / "figures" / "sparsity_extremes.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["run"], row["head"]].append(row)
+    names = {run["name"]: NAMES[run["attention"]] for run in measures["runs"]}
+    for (run, head), entries in found.items():
+        weights = sum(float(x["weight"]) > 0 for x in entries)
+        tokens = len({x["query"] for x in entries})
+        rows.append([names[run], head, str(weights), str(tokens)])
+    return rows
+
+
+class Figure:
+    """A figure of the paper, with files, explanation and a table of numbers."""
+
+    def __init__(
+        self,
+        number: int,
+        title: str,
+        about: str,
+        rows: Callable[[dict, Path], Rows],
+        *names: str,
+        asks: bool = False,
+    ) -> None:
+        self.number, self.title, self.about, self.rows = number, title, about, rows
+        self.names, self.asks = names, asks
+
+
+FIGURES_OF_THE_PAPER = [
+    Figure(
+        2,
+        "α while training",
+        "Every head starts at 1.5. Counted are heads of which α moved by more than "
+        f"{MOVED} in the direction named.",
+        _trajectories,
+        "alpha_trajectories",
+    ),
+    Figure(
+        3,
+        "learned α by kind of attention",
+        "1 is softmax, 2 is sparsemax.",
+        _alphas,
+        "alpha_histogram",
+    ),
+    Figure(
+        4,
+        "density",
+        "Share of the visible tokens that get any weight, over all heads and sentences.",
+        _densities,
+        "density_histogram",
+    ),
+    Figure(
+        5,
+        "density of heads by layer",
+        "The heads of each layer, sorted; the table has the mean of a layer.",
+        _by_layer("density", "values"),
+        "head_density",
+    ),
+    Figure(
+        6,
+        "diversity of heads",
+        "Jensen-Shannon divergence between the heads of a layer, averaged over sentences; bands in "
+        "the figure are 95% confidence intervals.",
+        _by_layer("diversity", "layer_values"),
+        "head_diversity",
+    ),
+    Figure(
+        7,
+        "positional heads of the encoder",
+        f"Heads that give at least {SURE:.0%} of their weight to one offset, on average: how many, "
+        "their median, and the surest head of all.",
+        _positions,
+        "positional_confidence",
+        "positional_heads",
+    ),
+    Figure(
+        8,
+        "heads that merge pieces of words",
+        "For each word of several pieces, the largest weight that one of them gives to the others; "
+        "for a word of one piece, its weight on itself. In brackets: 95% confidence intervals over "
+        "sentences.",
+        _best("merging", 2),
+        "merging_heads",
+    ),
+    Figure(
+        9,
+        "heads that find the question mark",
+        "Mean weight on the final question mark at interrogative words, Romanian → English.",
+        _best("interrogation", 2),
+        "interrogation_heads",
+        asks=True,
+    ),
+    Figure(
+        10,
+        "one head, two sentences",
+        "The head whose density differs the most between sentences of similar length: where it is "
+        "least sparse, and where most.",
+        _extremes,
+        "sparsity_extremes",
+    ),
+]
+
+if __name__ == "__main__":
+    main()
