@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
+from adasparse.cli import machine
 from adasparse.cli.timing import best_times
 from adasparse.longcontext import (
     TASKS,
@@ -148,7 +149,12 @@ def main() -> None:
             print(f"{case}, {weights} weights", file=sys.stderr)
             rows.append(report(weights, options.length or length, options.repeats or repeats))
     if options.json:
-        print(json.dumps({"threads": options.threads, "rows": rows}, indent=2))
+        about = {
+            "command": " ".join(["benchmarks/longcontext.py", *sys.argv[1:]]),
+            "cpu": machine.processor()["model"],
+            "threads": options.threads,
+        }
+        print(json.dumps({**about, "rows": rows}, indent=2))
         return
     print(f"ms; {options.threads} threads")
     for row in rows:

@@ -57,7 +57,7 @@ PAIRS = {
         source="en",
         target="de",
         tests=MULTI30K,
-        changes=("max_steps=3000",),
+        changes=("max_steps=2500",),
     ),
     "ja-en": Pair(
         corpus="small_parallel_enja",
