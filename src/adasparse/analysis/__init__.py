@@ -12,6 +12,8 @@ except ModuleNotFoundError as error:
 from adasparse.analysis import draw, measure
 from adasparse.analysis.analyze import Analysis, analyze
 from adasparse.analysis.bertviz import to_bertviz
+from adasparse.analysis.dispersion import Dispersion, LengthDispersion, measure_dispersion
+from adasparse.analysis.dispersion_sums import HeadDispersion, Spread
 from adasparse.analysis.generated import generated, record_generated
 from adasparse.analysis.meter import Measures, Meter, measure_heads
 from adasparse.analysis.notebook import show
@@ -32,8 +34,11 @@ from adasparse.analysis.weights import LayerWeights, from_dense
 
 __all__ = [
     "Analysis",
+    "Dispersion",
+    "HeadDispersion",
     "Header",
     "LayerWeights",
+    "LengthDispersion",
     "MeasuredRun",
     "Measures",
     "Meter",
@@ -43,6 +48,7 @@ __all__ = [
     "ReportFigure",
     "ReportTable",
     "Run",
+    "Spread",
     "TokenReader",
     "TokenRow",
     "analyze",
@@ -54,6 +60,7 @@ __all__ = [
     "load_recording",
     "load_run",
     "measure",
+    "measure_dispersion",
     "measure_heads",
     "record",
     "record_generated",

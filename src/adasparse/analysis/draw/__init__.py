@@ -1,5 +1,6 @@
 """Figures of what heads do, each with the numbers that it shows."""
 
+from adasparse.analysis.draw.dispersion import dispersion_by_length
 from adasparse.analysis.draw.heads import HeadPicture, head_pictures, positional_confidence
 from adasparse.analysis.draw.lengths import accuracy_by_length
 from adasparse.analysis.draw.statistics import (
@@ -20,6 +21,7 @@ __all__ = [
     "alpha_histogram",
     "alpha_trajectories",
     "density_histogram",
+    "dispersion_by_length",
     "head_density",
     "head_diversity",
     "head_pictures",

@@ -3,7 +3,7 @@
 import typer
 
 from adasparse.cli.tasks import eval as evaluation
-from adasparse.cli.tasks import plot, sweep, train
+from adasparse.cli.tasks import heads, plot, sweep, train
 
 app = typer.Typer(
     help="Train models on tasks that need long contexts, and see how far they reach.",
@@ -22,3 +22,7 @@ app.command(
     epilog="Example: adasparse tasks sweep recipes/tasks/sort-tiny.yaml --out runs/sweep",
 )(sweep.sweep)
 app.command("plot", epilog="Example: adasparse tasks plot runs/sweep --out sweep.svg")(plot.plot)
+app.command(
+    "heads",
+    epilog="Example: adasparse tasks heads runs/sort --lengths 64,128,256,512 --out heads",
+)(heads.heads)
