@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 
 from adasparse.cli import machine
-from adasparse.longcontext.ladder import multiples
 from adasparse.longcontext.lm import train_language
 from adasparse.longcontext.reading import evaluate_reading
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
@@ -40,7 +39,9 @@ METHODS = (
     ("asentmax", "rope"),
 )
 LANGUAGE_METHODS = (("softmax", "rope"), ("softmax", "nape"), ("asentmax", "nape"))
-FACTOR, EXAMPLES = 64, 100
+#: Multiples of the training length.
+FACTORS = (1, 1.25, 1.5, 2, 4, 8, 16, 32, 64)
+EXAMPLES = 100
 READ_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 READ_TOKENS, NEEDLES = 65_536, 5
 
@@ -77,7 +78,8 @@ def run_task(
         ROOT / "recipes" / "tasks" / f"{task}-tiny.yaml",
         [*_changes(attention, positions, threads), f"seed={seed}", f"output={output}"],
     )
-    found = run_one(recipe, multiples(recipe, FACTOR), examples=EXAMPLES, progress=ProgressBar({}))
+    lengths = [int(factor * recipe.lengths[1]) for factor in FACTORS]
+    found = run_one(recipe, lengths, examples=EXAMPLES, progress=ProgressBar({}))
     return {**found, **_about(recipe, output)}
 
 

@@ -186,10 +186,10 @@ struct ForwardBlock {
   }
 
   template <class Map>
-  void run_whole(const Map& map, int64_t i, int64_t rows, int64_t n) {
+  void run_whole(const Map& map, int64_t i, int64_t rows, int64_t first, int64_t n) {
     T* scores = work.scores.get();
     const int64_t stride = work.columns;
-    score_rest(i, rows, Map::kIsSparse ? kKeyBlock : 0, n);
+    score_rest(i, rows, first, n);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
       bool filled;
@@ -284,10 +284,10 @@ struct ForwardBlock {
     return true;
   }
 
-  // Whether rows up to i can be solved one per lane.
+  // Whether rows up to i can be solved one per lane. A single one would leave the others idle.
   bool is_short(int64_t i, double alpha) const {
-    return visible_keys(a.in, head.length, i) <= kLaneRow && !needs_double(alpha) &&
-           !a.is_scores_only;
+    return a.in.q > 1 && visible_keys(a.in, head.length, i) <= kLaneRow &&
+           !needs_double(alpha) && !a.is_scores_only;
   }
 
   void run_strip(int64_t i, int64_t rows, double alpha) {
@@ -303,8 +303,10 @@ struct ForwardBlock {
       using Map = std::decay_t<decltype(map)>;
       if (is_short(i + rows - 1, alpha))
         run_short(map, i, rows, n);
+      else if (n <= kLaneRow && !a.is_scores_only)
+        run_whole(map, i, rows, 0, n);
       else if (!Map::kIsSparse || !run_filtered(map, i, rows, n))
-        run_whole(map, i, rows, n);
+        run_whole(map, i, rows, Map::kIsSparse ? kKeyBlock : 0, n);
     });
   }
 };
@@ -330,9 +332,63 @@ Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
           length_of(in, b)};
 }
 
+// Whether there is one query in each sequence, to be solved next to those of other sequences.
+inline bool are_single(const AttentionForward& a) {
+  const AttentionInput& in = a.in;
+  if (in.q != 1 || in.k > kLaneRow || a.is_scores_only) return false;
+  for (int64_t b = 0; b < (in.alpha_strides[0] ? in.batch : 1); ++b)
+    for (int64_t h = 0; h < (in.alpha_strides[1] ? in.heads : 1); ++h)
+      if (needs_double(alpha_of(in, b, h, 0))) return false;
+  return true;
+}
+
+// Head h of `used` sequences from `first` on, of the same alpha, as when text is generated.
+template <class T>
+void forward_lanes(const AttentionForward& a, const WholeRows<T>& value, AttentionWork<T>& work,
+                   int64_t h, int64_t first, int used) {
+  const AttentionInput& in = a.in;
+  const auto head_of = [&](int64_t r) {
+    return head_at<T>(in, (first + r) * in.heads + h, nullptr, value);
+  };
+  T* scores = work.scores.get();
+  for (int64_t r = 0; r < used; ++r)
+    score_strip(in, head_of(r), 0, 1, 0, work.columns, scores + r * kLaneRow, kLaneRow);
+  with_map<T>(alpha_of(in, first, h, 0), [&](const auto& map) {
+    const LaneNormalizers<T> solved =
+        forward_short(map, scores, kLaneRow, in.k, used, work.solver.get(), scores);
+    for (int r = 0; r < used; ++r) {
+      const Head<T> head = head_of(r);
+      ForwardBlock<T> block{a, head, work, value.vectors(),
+                            a.blocks ? a.blocks + head.number : nullptr, a.row_limit};
+      block.save_state(0, static_cast<double>(solved.max[r]), static_cast<double>(solved.c[r]),
+                       static_cast<double>(solved.scale[r]));
+      block.finish_strip(0, 1, visible_keys(in, head.length, 0), scores + r * kLaneRow, kLaneRow);
+    }
+  });
+}
+
+template <class T>
+void forward_singles(const AttentionForward& a) {
+  constexpr int64_t width = Lanes<T>::count;
+  const AttentionInput& in = a.in;
+  const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
+  const int64_t blocks = (in.batch + width - 1) / width;
+  parallel_with(
+      in.heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
+      [&](AttentionWork<T>& work, int64_t task) {
+        const int64_t h = task / blocks, last = smaller(in.batch, (task % blocks + 1) * width);
+        for (int64_t b = task % blocks * width, end; b < last; b = end) {
+          const double alpha = alpha_of(in, b, h, 0);
+          for (end = b + 1; end < last && alpha_of(in, end, h, 0) == alpha; ++end) {}
+          forward_lanes(a, value, work, h, b, static_cast<int>(end - b));
+        }
+      });
+}
+
 template <class T>
 void attention_forward_in(const AttentionForward& a) {
   const AttentionInput& in = a.in;
+  if (are_single(a)) return forward_singles<T>(a);
   const int64_t heads = in.batch * in.heads;
   const bool is_packed = in.q * (in.heads / in.groups) > kFewQueries;
   Scratch<T> panels(is_packed ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);

@@ -229,6 +229,27 @@ def test_any_strides(make):
             assert torch.equal(strided[name], wanted), name
 
 
+@pytest.mark.parametrize("per_sequence", [False, True], ids=["per head", "per sequence"])
+@pytest.mark.parametrize("k", [1, 9, 40, 128, 129, 300])
+@pytest.mark.parametrize("batch", [1, 5, 37])
+def test_one_query_as_when_text_is_generated(batch, k, per_sequence):
+    """Sequences are then solved side by side, which must make no difference to any of them."""
+    query, key, value = tensors(batch, 4, 1, k, 8, g=2, e=24)
+    alpha = torch.tensor([1.0, 1.3, 1.5, 2.0])
+    if per_sequence:
+        alpha = (alpha + torch.arange(batch)[:, None] / 100).clamp(max=2.0)[..., None, None]
+    lengths = torch.arange(batch) % (k + 1)
+    options = {"alpha": alpha, "key_lengths": lengths, "enable_gqa": True}
+    check(query, key, value, **options, backends=BACKENDS)
+    together = entmax_attention(query, key, value, **options)
+    for i in range(batch):
+        own = {**options, "key_lengths": lengths[i : i + 1]}
+        if per_sequence:
+            own["alpha"] = alpha[i : i + 1]
+        alone = entmax_attention(*(x[i : i + 1] for x in (query, key, value)), **own)
+        assert torch.equal(alone[0], together[i])
+
+
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
 @pytest.mark.parametrize(("d", "e"), [(32, 32), (32, 8), (5, 16), (7, 3)])
 @pytest.mark.parametrize("n", [13, 300, 700])

@@ -255,7 +255,9 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
             f"key_lengths must have the shape of the batch, {tuple(batch)}; "
             f"got {tuple(lengths.shape)}."
         )
-    return lengths.long().expand(batch).reshape(-1).contiguous()
+    if lengths.dtype != torch.int64 or lengths.shape != batch or lengths.dim() != 1:
+        lengths = lengths.long().expand(batch).reshape(-1)
+    return lengths.contiguous()
 
 
 def _check_slopes(slopes: Tensor, query: Tensor) -> None:

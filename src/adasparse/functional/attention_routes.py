@@ -27,14 +27,18 @@ def _compute_dtype(query: Tensor, alpha: Tensor) -> torch.dtype:
 
     Raises if an alpha in CPU memory is below 1; others would stall the device.
     """
-    smallest = largest = 1.0
-    if alpha.device.type == "cpu" and alpha.numel() == 1:
-        smallest = largest = alpha.item()
-    elif alpha.device.type == "cpu" and alpha.numel():
-        smallest, largest = (x.item() for x in alpha.detach().aminmax())
-    if not smallest >= 1:
+    if not alpha.is_cpu or not alpha.numel():
+        values = [1.0]
+    elif alpha.numel() == 1:
+        values = [alpha.item()]
+    elif alpha.dim() == 1:
+        values = alpha.tolist()  # quicker than an operation, for one number per head
+    else:
+        values = [x.item() for x in alpha.detach().aminmax()]
+    if not all(x >= 1 for x in values):
         check_alpha_values(alpha, 1.0)
-    return torch.float64 if query.dtype == torch.float64 or largest > 2 else torch.float32
+    is_steep = query.dtype == torch.float64 or max(values) > 2
+    return torch.float64 if is_steep else torch.float32
 
 
 def _readable(x: Tensor, dtype: torch.dtype) -> Tensor:

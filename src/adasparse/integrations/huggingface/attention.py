@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -167,11 +168,13 @@ def steering(change: Callable[[AttentionCall], AttentionCall]) -> Iterator[None]
         _steering.reset(token)
 
 
-def _scale_and_alpha(module: nn.Module, call: AttentionCall) -> tuple[Tensor, float | Tensor]:
+def _scale_and_alpha(
+    module: nn.Module, query: Tensor, visible: Callable[[], Tensor]
+) -> tuple[Tensor, float | Tensor]:
     heads = module._modules.get(CHILD)
     if heads is not None:
         layer_input = module.__dict__.pop(LAYER_INPUT, None)
-        return heads(call.query, call.visible, layer_input)  # type: ignore[no-any-return]
+        return heads(query, visible, layer_input)  # type: ignore[no-any-return]
     if not _probes and not getattr(module, LEFT_DENSE, False):
         raise RuntimeError(
             f"{type(module).__name__} was asked for sparse attention and has no exponents: it was "
@@ -179,7 +182,7 @@ def _scale_and_alpha(module: nn.Module, call: AttentionCall) -> tuple[Tensor, fl
             "with a dense class. Pass inputs=... that reach it to sparsify(), or load the "
             "checkpoint with an Auto class."
         )
-    return call.query, 1.0
+    return query, 1.0
 
 
 def _merge_bias(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
@@ -229,18 +232,6 @@ def entmax_attention_forward(
             note = read_note(attention_mask, query, key)
         if note is not None:
             attention_mask, causal, key_lengths = None, note.is_causal, note.key_lengths
-    call = AttentionCall(
-        module=module,
-        query=query,
-        key=key,
-        value=value,
-        alpha=1.0,
-        mask=_merge_bias(attention_mask, position_bias),
-        is_causal=causal,
-        key_lengths=key_lengths,
-        scale=scaling,
-        softcap=softcap,
-    )
     wants_weights = _wants_weights(output_attentions)
     change = None if torch.compiler.is_compiling() else _steering.get()
     is_plain = not wants_weights and softcap is None and change is None
@@ -257,8 +248,29 @@ def entmax_attention_forward(
             position_bias=position_bias,
             **kwargs,
         )
-    query, alpha = _scale_and_alpha(module, call)
-    call = AttentionCall(**{**vars(call), "query": query, "alpha": alpha})
+    mask = _merge_bias(attention_mask, position_bias)
+    visible = partial(
+        visible_keys,
+        query.shape[2],
+        key.shape[2],
+        is_causal=causal,
+        key_lengths=key_lengths,
+        attn_mask=mask,
+        device=query.device,
+    )
+    query, alpha = _scale_and_alpha(module, query, visible)
+    call = AttentionCall(
+        module=module,
+        query=query,
+        key=key,
+        value=value,
+        alpha=alpha,
+        mask=mask,
+        is_causal=causal,
+        key_lengths=key_lengths,
+        scale=scaling,
+        softcap=softcap,
+    )
     if change is not None:
         call = change(call)
     if _watchers and not torch.compiler.is_compiling():
