@@ -86,7 +86,7 @@ struct Backward : SparseGradients<T> {
     }
   }
 
-  void run_dense(int64_t dense, T* by_key, T* by_value) const {
+  void run_dense(int64_t dense, const View<T>& by_key, const View<T>& by_value) const {
     Scratch<int64_t> place(heads());  // of a dense head among them
     for (int64_t head = 0, at = 0; head < heads(); ++head) place.get()[head] = at += a.is_dense[head];
     const int64_t key_size = in.k * key.vectors() * Lanes<T>::count;
@@ -129,27 +129,30 @@ struct Backward : SparseGradients<T> {
       for (int64_t head = group * size; head < (group + 1) * size; ++head)
         for (int64_t chunk = 0; a.is_dense[head] && chunk < chunks; ++chunk) {
           const int64_t at = (place.get()[head] - 1) * chunks + chunk;
-          add(key_sums.get() + at * key_size, key_size, by_key + group * key_size);
-          add(value_sums.get() + at * value_size, value_size, by_value + group * value_size);
+          add(key_sums.get() + at * key_size, key_size / in.k, group, by_key);
+          add(value_sums.get() + at * value_size, value_size / in.k, group, by_value);
         }
     });
   }
-  static void add(const T* from, int64_t n, T* to) {
-    for (int64_t j = 0; j < n; ++j) to[j] += from[j];
+  void add(const T* from, int64_t size, int64_t group, const View<T>& sums) const {
+    for (int64_t j = 0; j < in.k; ++j) {
+      T* to = sums.at(group / in.groups, group % in.groups) + j * sums.row;
+      for (int64_t x = 0; x < size; ++x) to[x] += from[j * size + x];
+    }
   }
 
   void run() const {
     RowSums by_key(in, a.grad_key, in.d), by_value(in, a.grad_value, in.e);
-    run_sparse(by_key.get(), by_value.get());
+    run_sparse(by_key.view(), by_value.view());
     int64_t dense = 0;
     for (int64_t head = 0; head < heads(); ++head) dense += a.is_dense[head];
-    if (dense) run_dense(dense, by_key.get(), by_value.get());
+    if (dense) run_dense(dense, by_key.view(), by_value.view());
     by_key.write();
     by_value.write();
   }
 
-  // A gradient by keys or values while it adds up: in place where its rows are whole vectors, one
-  // after the other, else apart.
+  // A gradient by keys or values while it adds up: in its place where its rows are whole vectors,
+  // else apart.
   class RowSums {
    public:
     RowSums(const AttentionInput& in, const WritableRows& rows, int64_t d)
@@ -157,25 +160,24 @@ struct Backward : SparseGradients<T> {
           d_(d),
           size_(round_up(d, Lanes<T>::count)),
           to_(view_of<T>(rows)),
-          is_apart_(size_ != d || to_.row != d || to_.head != in.k * d ||
-                    to_.batch != in.groups * in.k * d),
-          apart_(is_apart_ ? in.batch * in.groups * in.k * size_ : 1) {}
-    T* get() { return is_apart_ ? apart_.get() : to_.data; }
+          apart_(size_ == d ? 1 : in.batch * in.groups * in.k * size_) {}
+    View<T> view() const {
+      if (size_ == d_) return to_;
+      return {apart_.get(), in_.groups * in_.k * size_, in_.k * size_, size_};
+    }
     void write() const {
-      if (!is_apart_) return;
-      parallel_for(in_.batch * in_.groups, 1, in_.threads, [&](int64_t group, int64_t) {
-        T* to = to_.at(group / in_.groups, group % in_.groups);
-        for (int64_t j = 0; j < in_.k; ++j)
-          std::memcpy(to + j * to_.row, apart_.get() + (group * in_.k + j) * size_,
-                      sizeof(T) * static_cast<size_t>(d_));
-      });
+      if (size_ == d_) return;
+      for (int64_t b = 0; b < in_.batch; ++b)
+        for (int64_t g = 0; g < in_.groups; ++g)
+          for (int64_t j = 0; j < in_.k; ++j)
+            std::memcpy(to_.at(b, g) + j * to_.row, view().at(b, g) + j * size_,
+                        sizeof(T) * static_cast<size_t>(d_));
     }
 
    private:
     const AttentionInput& in_;
     int64_t d_, size_;  // a row, and a whole number of vectors for it
     View<T> to_;
-    bool is_apart_;
     Scratch<T> apart_;
   };
 };

@@ -107,7 +107,8 @@ struct SparseGradients : Gradients<T> {
   }
 
   // sum_over_queries for every group, in stretches that fit the cache and give every thread work.
-  void sum_all(const Part& part, const WholeRows<T>& rows, const T* coefficient, T* sums) const {
+  void sum_all(const Part& part, const WholeRows<T>& rows, const T* coefficient,
+               const View<T>& sums) const {
     const int64_t groups = part.last_group - part.group, vectors = rows.vectors();
     int64_t widest = 8;
     while (widest * kVectorBytes > 64 &&
@@ -119,7 +120,6 @@ struct SparseGradients : Gradients<T> {
       offsets.get()[count] = at;
       sizes.get()[count++] = decltype(n)::value;
     });
-    const int64_t stride = vectors * Lanes<T>::count;
     parallel_with(groups * count, in.threads,
                   [&] { return Scratch<T>(in.k * widest * Lanes<T>::count + 1); },
                   [&](Scratch<T>& compact, int64_t task) {
@@ -127,7 +127,7 @@ struct SparseGradients : Gradients<T> {
                     for_each_stretch(sizes.get()[at], 8, [&](auto n, int64_t) {
                       sum_over_queries<decltype(n)::value>(
                           group, rows, coefficient, part.entry, offsets.get()[at], compact.get(),
-                          sums + group * in.k * stride, stride);
+                          sums.at(group / in.groups, group % in.groups), sums.row);
                     });
                   });
   }
@@ -152,9 +152,14 @@ struct SparseGradients : Gradients<T> {
     T weight, by_score;
   };
   struct Tile {
-    Tile() : ends(kTileKeys + 1), entries(kWalkRows * kTileKeys) {}
+    explicit Tile(const SparseGradients& of)
+        : ends(kTileKeys + 1),
+          entries(kWalkRows * kTileKeys),
+          keys(kTileKeys * of.key.vectors() * Lanes<T>::count),
+          values(kTileKeys * of.value.vectors() * Lanes<T>::count) {}
     Scratch<int32_t> ends;  // of the entries of each key
     Scratch<TileEntry> entries;
+    Scratch<T> keys, values;  // what they add up to
   };
   void transpose_tile(const Part& part, const int64_t* starts, int64_t rows, int64_t first,
                       Tile& tile) const {
@@ -189,13 +194,12 @@ struct SparseGradients : Gradients<T> {
   }
 
   // Gradients by the keys and values of one tile of one (batch, group).
-  void sum_tile(int64_t group, int64_t number, const Part& part, Tile& tile, T* by_key,
-                T* by_value) const {
+  void sum_tile(int64_t group, int64_t number, const Part& part, Tile& tile,
+                const View<T>& by_key, const View<T>& by_value) const {
     const int64_t first = number * kTileKeys, keys = smaller(kTileKeys, in.k - first);
     const int64_t key_size = key.vectors() * Lanes<T>::count;
     const int64_t value_size = value.vectors() * Lanes<T>::count;
-    T* keys_at = by_key + (group * in.k + first) * key_size;
-    T* values_at = by_value + (group * in.k + first) * value_size;
+    T *keys_at = tile.keys.get(), *values_at = tile.values.get();
     fill(keys_at, keys * key_size, T(0));
     fill(values_at, keys * value_size, T(0));
     const int64_t size = in.heads / in.groups;
@@ -219,10 +223,18 @@ struct SparseGradients : Gradients<T> {
         }
       }
     }
+    copy_rows(keys_at, key_size, keys, by_key, group, first);
+    copy_rows(values_at, value_size, keys, by_value, group, first);
+  }
+  void copy_rows(const T* from, int64_t size, int64_t rows, const View<T>& sums, int64_t group,
+                 int64_t first) const {
+    T* to = sums.at(group / in.groups, group % in.groups) + first * sums.row;
+    for (int64_t j = 0; j < rows; ++j)
+      std::memcpy(to + j * sums.row, from + j * size, sizeof(T) * static_cast<size_t>(size));
   }
 
-  void sum_tiles(const Part& part, T* by_key, T* by_value) const {
-    parallel_with((part.last_group - part.group) * tiles, in.threads, [] { return Tile(); },
+  void sum_tiles(const Part& part, const View<T>& by_key, const View<T>& by_value) const {
+    parallel_with((part.last_group - part.group) * tiles, in.threads, [&] { return Tile(*this); },
                   [&](Tile& tile, int64_t task) {
                     sum_tile(part.group + task / tiles, task % tiles, part, tile, by_key, by_value);
                   });
@@ -230,7 +242,7 @@ struct SparseGradients : Gradients<T> {
 
   // ---------------------------------------------------------------- all of it
 
-  void run_sparse(T* by_key, T* by_value) const {
+  void run_sparse(const View<T>& by_key, const View<T>& by_value) const {
     const int64_t groups = in.batch * in.groups, rows = in.heads / in.groups * in.q;
     // Gradients of a mask may be shared by heads of any groups.
     const int64_t enough = a.grad_mask ? std::numeric_limits<int64_t>::max() : kPartEntries;

@@ -1,10 +1,10 @@
 // Rows of any element type as rows of the type computed in, and the choice of a map by alpha.
 #pragma once
 
-#include <new>
 #include <type_traits>
 
 #include "kernels.h"
+#include "scratch.h"
 #include "solve.h"
 
 namespace adasparse {
@@ -99,22 +99,6 @@ void narrow_row(const T* from, int64_t n, IO* to) {
 #endif
   for (; j < n; ++j) narrow(from[j], to + j);
 }
-
-// Aligned memory for one thread's work, given back at the end of the scope.
-template <class T>
-class Scratch {
- public:
-  explicit Scratch(int64_t size)
-      : data_(static_cast<T*>(::operator new(sizeof(T) * static_cast<size_t>(size),
-                                             std::align_val_t{64}))) {}
-  ~Scratch() { ::operator delete(data_, std::align_val_t{64}); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  T* get() const { return data_; }
-
- private:
-  T* data_;
-};
 
 // Computing in double costs speed and is kept for double data and for the exponents at which
 // float has not enough digits: above 2 the slope at the edge of the support is infinite.
