@@ -74,7 +74,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=1000", "warmup_steps=300", "schedule=linear"),
+        changes=("max_steps=1200", "warmup_steps=400", "schedule=linear"),
     ),
 }
 
