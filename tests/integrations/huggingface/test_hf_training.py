@@ -65,6 +65,26 @@ def loss_of(model, inputs, **options):
     )
 
 
+@pytest.mark.parametrize("how", ["fused", "foreach", "data"])
+def test_a_changed_alpha_counts_at_once(how):
+    """Fused optimizers change parameters without telling their version counters."""
+    model, inputs = sparse("gpt2").eval(), inputs_for("gpt2")
+    exponents = [heads.alpha.alpha_logit for heads in sparse_heads(model).values()]
+    with torch.no_grad():
+        before = model(**inputs).logits
+    for x in exponents:
+        x.grad = torch.ones_like(x)
+        if how == "data":
+            x.data = x.data - 1
+    if how != "data":
+        torch.optim.AdamW(exponents, lr=1.0, **{how: True}).step()
+    with torch.no_grad():
+        after = model(**inputs).logits
+    with_gradients = model(**inputs).logits
+    assert not torch.allclose(after, before)
+    assert torch.equal(after, with_gradients)
+
+
 def test_trainer_does_not_decay_alpha(tmp_path):
     """Decay pulls every alpha to the middle of its range; the plain Trainer applies it."""
     model = sparse("llama")

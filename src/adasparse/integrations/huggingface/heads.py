@@ -86,7 +86,6 @@ class SparseHeads(nn.Module):
             )
         else:
             self.fixed = float(config.init_alpha)
-        self._kept: tuple[tuple[int, int, int], Tensor] | None = None
         self.length_scale: LengthScale | None = None
         if config.length_scale is not None:
             self.length_scale = LengthScale(
@@ -104,23 +103,7 @@ class SparseHeads(nn.Module):
                 child.reset_parameters()
 
     def exponents(self) -> float | Tensor:
-        """Return alpha: a number, or ``(h,)`` or ``(1,)`` with gradient where it is learned.
-
-        Without gradients the tensor is kept for the next call, as generating text calls often; it
-        must not be changed.
-        """
-        if torch.is_grad_enabled() or not isinstance(self.alpha, LearnedAlpha):
-            return self._exponents()
-        logit = self.alpha.alpha_logit
-        is_plain = type(logit) is nn.Parameter and logit.is_cpu and not logit.is_inference()
-        if not is_plain or torch.compiler.is_compiling():
-            return self._exponents()
-        state = id(logit), logit._version, logit.data_ptr()
-        if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._exponents()  # type: ignore[assignment]
-        return self._kept[1]  # type: ignore[index]
-
-    def _exponents(self) -> float | Tensor:
+        """Return alpha: a number, or ``(h,)`` or ``(1,)`` with gradient where it is learned."""
         if self.heads is None:
             return self.fixed if self.alpha is None else self.alpha()  # type: ignore[return-value]
         device = next((x.device for x in (*self.parameters(), *self.buffers())), None)
