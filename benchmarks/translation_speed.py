@@ -84,11 +84,13 @@ def training_speed(
     """Return tokens a second of each kind of attention."""
     steps = {name: _step(model.train(), recipe) for name, model in models.items()}
     best = {name: [float("inf")] * len(batches) for name in steps}
-    for _ in range(repeats):
+    names = list(steps)
+    for repeat in range(repeats):
+        first = repeat % len(names)  # so that no one always comes after the same other
         for i, batch in enumerate(batches):
-            for name, step in steps.items():
+            for name in names[first:] + names[:first]:
                 start = time.perf_counter()
-                step(batch)
+                steps[name](batch)
                 best[name][i] = min(best[name][i], time.perf_counter() - start)
     tokens = sum(count_tokens(batch) for batch in batches)
     return {name: tokens / sum(times) for name, times in best.items()}
