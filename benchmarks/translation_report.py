@@ -22,8 +22,8 @@ INTRODUCTION = """# Translation results
 One small Transformer, trained three times on each corpus from the same seed, with the same batches
 and the same number of updates: with softmax attention by PyTorch's `scaled_dot_product_attention`,
 with 1.5-entmax, and with a learned α per head. Nothing else differs. It has {sizes}.
-Scores are sacreBLEU's, of cased and untokenized text, by beam search with {beam} beams; one seed each,
-so differences of half a point mean little.
+Scores are sacreBLEU's, of cased and untokenized text, by beam search with {beam} beams; there is
+one seed of each, so that differences of half a point mean little.
 
 This page is made by `benchmarks/translation_report.py` from the files in
 `benchmarks/results/translation`, and those by
