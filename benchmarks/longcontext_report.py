@@ -76,7 +76,9 @@ def _verdict(tasks: dict[str, list[dict]]) -> list[str]:
         train = results[0]["train_length"]
         exact = _exact(results)
         ours, theirs = exact["ASEntmax, NAPE"], exact["softmax, NAPE"]
-        gains = {x: ours[x] - theirs[x] for x in ours if x in theirs and x > train}
+        # Scoring ends where nothing is right any more.
+        lengths = {x for x in (*ours, *theirs) if x > train}
+        gains = {x: ours.get(x, 0.0) - theirs.get(x, 0.0) for x in lengths}
         best, worst = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
         is_good = "yes" if min(y for x, y in gains.items() if x >= 2 * train) >= 0 else "no"
         gain = f"{100 * gains[best]:+.0f}" + (" points" if gains[best] < CLEARLY else " **points**")
@@ -103,7 +105,7 @@ def _task_section(task: str, results: list[dict]) -> list[str]:
         f"{recipe['batch_size']} examples; {minutes[0]:.0f} to {minutes[-1]:.0f} minutes each on "
         f"{recipe['threads']} busy core(s) of {first['machine']['cpu']}, torch "
         f"{first['machine']['torch']}; seed(s) {', '.join(map(str, seeds))}. Exact match over "
-        f"{examples} examples at each multiple of the training length:",
+        f"{examples} examples at each multiple of the training length, up to where it is zero:",
         "",
         "| attention | " + " | ".join(f"{x / train:g}×" for x in lengths) + " |",
         "| --- |" + " ---: |" * len(lengths),

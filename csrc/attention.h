@@ -1,10 +1,10 @@
 // Entmax attention, forward: scores of a strip of queries at a time, their support, and the sum of
-// the values in it. Nothing of size q * k ever exists.
+// the values in it. Nothing of size q * k ever exists unless keys are few.
 //
-// A row takes one of three ways. Short rows are solved one per lane. Rows of a sparse map are
-// filtered as their scores come, block by block, so that only candidates are kept; where these turn
-// out to be many, all scores come first. Other rows, and those that leave hardly a key out, are
-// kept whole.
+// A row takes one of three ways. Short rows are solved one per lane; if all rows are short, their
+// weights may be kept whole. Rows of a sparse map are filtered as their scores come, block by block,
+// so that only candidates are kept; where these turn out to be many, all scores come first. Other
+// rows, and those that leave hardly a key out, stay whole until they are done.
 #pragma once
 
 #include "scores.h"
@@ -16,6 +16,7 @@ namespace ADASPARSE_ISA {
 constexpr int64_t kKeyBlock = 256;    // keys scored at a time while filtering
 constexpr int64_t kWholeKeys = 4096;  // a strip of scores of up to so many keys fits the cache
 constexpr int64_t kLaneRow = 128;     // up to here rows are solved one per lane
+constexpr int64_t kShortKeys = 64;    // up to here weights are kept whole
 constexpr int64_t kFewQueries = 3;    // up to here keys are not worth packing
 constexpr int64_t kFewKeys = 4;       // rows that see at most one in so many keys are few
 // Share of the first block of keys that are candidates, from which on a row is broad, or has many.
@@ -51,6 +52,19 @@ struct AttentionWork {
   SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not kept
 };
 
+inline bool needs_double(const AttentionInput& in) {
+  for (int64_t b = 0; b < (in.alpha_strides[0] ? in.batch : 1); ++b)
+    for (int64_t h = 0; h < (in.alpha_strides[1] ? in.heads : 1); ++h)
+      for (int64_t i = 0; i < (in.alpha_strides[2] ? in.q : 1); ++i)
+        if (needs_double(alpha_of(in, b, h, i))) return true;
+  return false;
+}
+
+// Whether keys are so few, for several queries, that weights are best kept whole.
+inline bool has_short_rows(const AttentionInput& in) {
+  return in.q > 1 && 0 < in.k && in.k <= kShortKeys && !needs_double(in);
+}
+
 // A block of rows of one head on its way through the forward.
 template <class T>
 struct ForwardBlock {
@@ -60,6 +74,7 @@ struct ForwardBlock {
   int64_t vectors;     // of a value row
   SupportBlock* kept;  // where the support is kept, or null
   int64_t limit;       // of its size
+  bool is_whole;       // whether rows are multiplied as they are: nobody asks for their support
 
   const AttentionInput& in() const { return a.in; }
   bool is_kept() const { return kept && !kept->is_dropped; }
@@ -167,6 +182,36 @@ struct ForwardBlock {
     write_out(i, rows);
   }
 
+  // Weights of `rows` queries side by side, `n` columns of them used: kept whole if they are to be,
+  // and multiplied with the values.
+  void finish_whole(int64_t i, int64_t rows, int64_t n, T* weights, int64_t stride) {
+    T* whole = static_cast<T*>(a.weights);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = weights + r * stride;
+      if (n && std::isnan(row[0])) {
+        const int64_t visible = visible_keys(a.in, head.length, i + r);
+        fill(row + visible, n - visible, T(0));
+      }
+      if (whole) {
+        T* to = whole + (head.number * a.in.q + i + r) * a.in.k;
+        std::memcpy(to, row, sizeof(T) * static_cast<size_t>(n));
+        fill(to + n, a.in.k - n, T(0));
+      }
+      if (a.in.dropout_p > 0)
+        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(), row);
+    }
+    const int64_t size = vectors * Lanes<T>::count;
+    const bool in_place = a.in.e == size;
+    T* sum = in_place ? out_of(i) : work.sum.get();
+    const int64_t step = in_place ? view_of<T>(a.out).row : size;
+    for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
+    const auto product = are_finite(head.value, head.value_row, n, size)
+                             ? add_product<T>
+                             : add_product_of_support<T>;
+    product(weights, stride, 1, head.value, head.value_row, sum, step, rows, size, n);
+    if (!in_place) write_out(i, rows);
+  }
+
   template <class Map>
   void run_short(const Map& map, int64_t i, int64_t rows, int64_t n) {
     constexpr int width = Lanes<T>::count;
@@ -182,7 +227,10 @@ struct ForwardBlock {
         save_state(i + r + l, static_cast<double>(solved.max[l]), static_cast<double>(solved.c[l]),
                    static_cast<double>(solved.scale[l]));
     }
-    finish_strip(i, rows, n, scores, stride);
+    if (is_whole)
+      finish_whole(i, rows, n, scores, stride);
+    else
+      finish_strip(i, rows, n, scores, stride);
   }
 
   template <class Map>
@@ -292,6 +340,7 @@ struct ForwardBlock {
 
   void run_strip(int64_t i, int64_t rows, double alpha) {
     const int64_t n = visible_keys(a.in, head.length, i + rows - 1);
+    if (n == 0 && is_whole) return finish_whole(i, rows, 0, work.scores.get(), kLaneRow);
     if (n == 0) {
       for (int64_t r = 0; r < rows; ++r) {
         save_state(i + r, -std::numeric_limits<double>::infinity(), 0, 1);
@@ -335,11 +384,7 @@ Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
 // Whether there is one query in each sequence, to be solved next to those of other sequences.
 inline bool are_single(const AttentionForward& a) {
   const AttentionInput& in = a.in;
-  if (in.q != 1 || in.k > kLaneRow || a.is_scores_only) return false;
-  for (int64_t b = 0; b < (in.alpha_strides[0] ? in.batch : 1); ++b)
-    for (int64_t h = 0; h < (in.alpha_strides[1] ? in.heads : 1); ++h)
-      if (needs_double(alpha_of(in, b, h, 0))) return false;
-  return true;
+  return in.q == 1 && in.k <= kLaneRow && !a.is_scores_only && !needs_double(in);
 }
 
 // Head h of `used` sequences from `first` on, of the same alpha, as when text is generated.
@@ -359,7 +404,7 @@ void forward_lanes(const AttentionForward& a, const WholeRows<T>& value, Attenti
     for (int r = 0; r < used; ++r) {
       const Head<T> head = head_of(r);
       ForwardBlock<T> block{a, head, work, value.vectors(),
-                            a.blocks ? a.blocks + head.number : nullptr, a.row_limit};
+                            a.blocks ? a.blocks + head.number : nullptr, a.row_limit, false};
       block.save_state(0, static_cast<double>(solved.max[r]), static_cast<double>(solved.c[r]),
                        static_cast<double>(solved.scale[r]));
       block.finish_strip(0, 1, visible_keys(in, head.length, 0), scores + r * kLaneRow, kLaneRow);
@@ -396,6 +441,7 @@ void attention_forward_in(const AttentionForward& a) {
     pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
+  const bool is_whole = a.out.data && !a.blocks && has_short_rows(in);
   parallel_with(
       heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
       [&](AttentionWork<T>& work, int64_t task) {
@@ -408,7 +454,8 @@ void attention_forward_in(const AttentionForward& a) {
                               work,
                               value.vectors(),
                               a.blocks ? a.blocks + task : nullptr,
-                              a.row_limit * (last - first)};
+                              a.row_limit * (last - first),
+                              is_whole};
         int64_t i = first;
         while (i < last) {
           const double alpha = alpha_of(in, head.b, head.h, i);

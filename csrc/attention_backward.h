@@ -1,8 +1,9 @@
-// Entmax attention, backward: sparse heads as in attention_sparse.h. Dense heads compute their
-// weights again, a strip of queries at a time, and multiply; chunks of their queries add up keys
-// and values apart, to be joined in order.
+// Entmax attention, backward: few keys as in attention_short.h, sparse heads as in
+// attention_sparse.h. Dense heads compute their weights again, a strip of queries at a time, and
+// multiply; chunks of their queries add up keys and values apart, to be joined in order.
 #pragma once
 
+#include "attention_short.h"
 #include "attention_sparse.h"
 
 namespace adasparse {
@@ -182,8 +183,13 @@ struct Backward : SparseGradients<T> {
   };
 };
 
+template <class T>
+void attention_backward_in(const AttentionBackward& a) {
+  a.weights ? ShortGradients<T>(a).run() : Backward<T>(a).run();
+}
+
 inline void attention_backward(const AttentionBackward& a) {
-  a.in.is_double ? Backward<double>(a).run() : Backward<float>(a).run();
+  a.in.is_double ? attention_backward_in<double>(a) : attention_backward_in<float>(a);
 }
 
 }  // namespace ADASPARSE_ISA

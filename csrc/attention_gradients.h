@@ -28,8 +28,9 @@ struct Gradients {
 
   int64_t tile_count() const {
     const int64_t count = (in.k + kTileKeys - 1) / kTileKeys;
+    if (count == 1) return 0;
     const bool are_many = a.offsets[heads() * in.q] >= kTileEntries * count * heads() * in.q;
-    return count > 1 && are_many ? count : 0;
+    return are_many ? count : 0;
   }
 
   int64_t heads() const { return in.batch * in.heads; }

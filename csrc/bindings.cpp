@@ -190,20 +190,21 @@ class Support {
 };
 
 void attention_forward(const adasparse::AttentionInput& in, Address out, const Strides& strides,
-                       Address state, Support* support, int64_t row_limit, double dense_share) {
+                       Address weights, Address state, Support* support, int64_t row_limit,
+                       double dense_share) {
   current->attention_forward({in, writable_rows(out, strides), at<double>(state),
                               support ? support->counts() : nullptr,
-                              support ? support->blocks() : nullptr, row_limit, dense_share,
-                              false});
+                              support ? support->blocks() : nullptr, at<void>(weights), row_limit,
+                              dense_share, false});
 }
 
 void attention_scores(const adasparse::AttentionInput& in) {
-  current->attention_forward({in, {}, nullptr, nullptr, nullptr, 0, 0, true});
+  current->attention_forward({in, {}, nullptr, nullptr, nullptr, nullptr, 0, 0, true});
 }
 
 void attention_backward(const adasparse::AttentionInput& in, Address grad,
-                        const Strides& grad_strides, Address state, Address offsets, Address index,
-                        Address weight, Address is_dense, Address grad_query,
+                        const Strides& grad_strides, Address weights, Address state,
+                        Address offsets, Address index, Address weight, Address is_dense, Address grad_query,
                         const Strides& grad_query_strides, Address grad_key,
                         const Strides& grad_key_strides, Address grad_value,
                         const Strides& grad_value_strides, Address grad_alpha,
@@ -211,6 +212,7 @@ void attention_backward(const adasparse::AttentionInput& in, Address grad,
   current->attention_backward(
       {in,
        rows_of(grad, grad_strides),
+       at<const void>(weights),
        at<const double>(state),
        at<const int64_t>(offsets),
        at<const int32_t>(index),
@@ -254,8 +256,11 @@ NB_MODULE(_native, m) {
       .def(nb::init<const adasparse::AttentionInput&>())
       .def("arrange", &Support::arrange, unlocked)
       .def("move", &Support::move, unlocked);
+  m.def(
+      "has_short_rows",
+      [](const adasparse::AttentionInput& in) { return current->has_short_rows(in); }, unlocked);
   m.def("attention_forward", &attention_forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-        nb::arg().none(), nb::arg(), nb::arg(), unlocked);
+        nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), unlocked);
   m.def("attention_scores", &attention_scores, unlocked);
   m.def("attention_backward", &attention_backward, unlocked);
 }

@@ -9,6 +9,7 @@ const Kernels kAvx2Kernels = {
     avx2::entmax_backward,
     avx2::loss_forward,
     avx2::loss_backward,
+    avx2::has_short_rows,
     avx2::attention_forward,
     avx2::attention_backward,
 };

@@ -9,6 +9,7 @@ const Kernels kAvx512Kernels = {
     avx512::entmax_backward,
     avx512::loss_forward,
     avx512::loss_backward,
+    avx512::has_short_rows,
     avx512::attention_forward,
     avx512::attention_backward,
 };

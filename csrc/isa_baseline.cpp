@@ -9,6 +9,7 @@ const Kernels kBaselineKernels = {
     baseline::entmax_backward,
     baseline::loss_forward,
     baseline::loss_backward,
+    baseline::has_short_rows,
     baseline::attention_forward,
     baseline::attention_backward,
 };

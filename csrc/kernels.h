@@ -123,15 +123,18 @@ struct AttentionForward {
   double* state;         // (batch, heads, q, kRowState) or null
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
+  void* weights;         // (batch, heads, q, k) where has_short_rows, in place of blocks; or null
   int64_t row_limit;     // a block of rows keeps no more than this times its rows
   double dense_share;    // rows with a larger share of weights in the support are multiplied whole
   bool is_scores_only;   // stop after the scores, to measure them
 };
 
-// Rows with dense heads have no entries in offsets; their weights are computed again from `state`.
+// Whole weights, or the support: then rows of dense heads have no entries in offsets, and their
+// weights are computed again from `state`.
 struct AttentionBackward {
   AttentionInput in;
   RowsOf grad;             // (batch, heads, q, e)
+  const void* weights;     // of the forward, or null
   const double* state;     // of the forward
   const int64_t* offsets;  // (batch * heads * q + 1) into index and weight
   const int32_t* index;
@@ -152,6 +155,7 @@ struct Kernels {
   void (*entmax_backward)(const EntmaxBackward&);
   void (*loss_forward)(const LossForward&);
   void (*loss_backward)(const LossBackward&);
+  bool (*has_short_rows)(const AttentionInput&);
   void (*attention_forward)(const AttentionForward&);
   void (*attention_backward)(const AttentionBackward&);
 };

@@ -95,6 +95,31 @@ void add_product(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t 
     });
 }
 
+// The same, but a factor of zero adds nothing, whatever it is multiplied with.
+template <class T>
+void add_product_of_support(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t b_row,
+                            T* c, int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t t = 0; t < steps; ++t) {
+      const T factor = a[i * a_row + t * a_step];
+      if (factor == 0) continue;
+      for (int64_t x = 0; x < columns; ++x) c[i * c_row + x] += factor * b[t * b_row + x];
+    }
+}
+
+// Whether no number of n rows is infinite or NaN; d is a multiple of a vector.
+template <class T>
+bool are_finite(const T* rows, int64_t stride, int64_t n, int64_t d) {
+  constexpr int width = Lanes<T>::count;
+  Vec<T> sum{};
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t t = 0; t < d; t += width) {
+      const Vec<T> x = load(rows + i * stride + t);
+      sum += x - x;
+    }
+  return sum_lanes<T>(sum) == 0;
+}
+
 // c (rows, panels of keys) = factor a (rows, d) times packed keys.
 template <class T>
 void multiply_panels(const T* a, int64_t a_row, const T* panels, int64_t d, T factor, T* c,
@@ -199,6 +224,24 @@ void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* w
       for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
     }
     for (int x = 0; x < N; ++x) store(to + (offset + x) * width, sum[x]);
+  });
+}
+
+// rows[index[e]] (d) += factor[e] from (d) for every entry e, d in vectors.
+template <class T>
+void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t count,
+                 int64_t vectors, T* rows) {
+  constexpr int width = Lanes<T>::count;
+  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+    constexpr int N = decltype(n)::value;
+    Vec<T> row[N];
+    for (int x = 0; x < N; ++x) row[x] = load(from + (offset + x) * width);
+    for (int64_t e = 0; e < count; ++e) {
+      T* to = rows + (index[e] * vectors + offset) * width;
+      const Vec<T> w = broadcast(factor[e]);
+#pragma GCC unroll 8
+      for (int x = 0; x < N; ++x) store(to + x * width, load(to + x * width) + w * row[x]);
+    }
   });
 }
 

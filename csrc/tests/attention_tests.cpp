@@ -147,19 +147,12 @@ struct BackwardResult {
   }
 };
 
+// From a call that says what the forward has kept.
 BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& problem,
-                            const Array& state, const Support& support, bool with_all,
-                            int threads = 1) {
+                            adasparse::AttentionBackward call, bool with_all, int threads = 1) {
   BackwardResult result(problem);
-  const bool is_empty = support.index.empty();  // as empty tensors of PyTorch: at no address
-  adasparse::AttentionBackward call{};
   call.in = problem.input(threads);
   call.grad = problem.grad();
-  call.state = doubles(state);
-  call.offsets = support.offsets.data();
-  call.index = is_empty ? nullptr : support.index.data();
-  call.weight = is_empty ? nullptr : support.weight.data();
-  call.is_dense = support.is_dense.data();
   call.grad_query = one_after_another(result.query, problem.heads, problem.q, problem.d);
   call.grad_key = one_after_another(result.key, problem.groups, problem.k, problem.d);
   call.grad_value = one_after_another(result.value, problem.groups, problem.k, problem.e);
@@ -171,6 +164,19 @@ BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& prob
   std::copy_n(problem.grad_mask_strides(), 4, call.grad_mask_strides);
   kernels.attention_backward(call);
   return result;
+}
+
+BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& problem,
+                            const Array& state, const Support& support, bool with_all,
+                            int threads = 1) {
+  const bool is_empty = support.index.empty();  // as empty tensors of PyTorch: at no address
+  adasparse::AttentionBackward call{};
+  call.state = doubles(state);
+  call.offsets = support.offsets.data();
+  call.index = is_empty ? nullptr : support.index.data();
+  call.weight = is_empty ? nullptr : support.weight.data();
+  call.is_dense = support.is_dense.data();
+  return run_backward(kernels, problem, call, with_all, threads);
 }
 
 // ---------------------------------------------------------------- checks
@@ -313,6 +319,16 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
   call.out = one_after_another(alone, problem.heads, problem.q, problem.e);
   kernels.attention_forward(call);
   CHECK(alone == result->out, "%s: the output depends on what is kept", text.c_str());
+  if (kernels.has_short_rows(call.in)) {
+    Array weights(problem.type, problem.rows() * problem.k);
+    call.weights = weights.data();
+    kernels.attention_forward(call);
+    CHECK(weights.is_intact(), "%s: wrote outside its memory", text.c_str());
+    CHECK(alone == result->out, "%s: whole weights change the output", text.c_str());
+    adasparse::AttentionBackward kept{};
+    kept.weights = weights.data();
+    check_gradients(text + ", whole", problem, run_backward(kernels, problem, kept, true), true);
+  }
 
   const auto check_with = [&](const char* what, const ForwardResult& from, const auto& is_dense,
                               bool with_all) {

@@ -70,7 +70,7 @@ def test_first_rows_of_a_causal_map_do_not_make_it_dense():
     # They have next to nothing to leave out; all heads were once computed as dense for it.
     x = tensors(1, 2, 600, 600, 16)
     _, saved = cpu.attention_forward(problem_of(*x, scale=0.05, is_causal=True), keep=True)
-    is_dense, weight = saved[2], saved[4]
+    weight, is_dense = saved[3], saved[4]
     assert not is_dense.any()
     assert 0.1 < weight.numel() / (600 * 601) < 0.5
 
@@ -145,6 +145,20 @@ def test_padding_may_hold_anything(backend):
     found = actual(query, key, value, grad, **options)
     for name, x in wanted.items():
         assert torch.equal(x, found[name])
+
+
+@pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
+@pytest.mark.parametrize("num_keys", [11, 90])
+def test_masked_keys_may_hold_anything(num_keys):
+    query, key, value = tensors(2, 3, 7, num_keys, 8)
+    mask = bool_mask((7, num_keys))
+    mask[:, 2:5] = False
+    grad, options = randn((2, 3, 7, 8)), {"attn_mask": mask, "backend": "native"}
+    wanted = actual(query, key, value, grad, **options)
+    key[:, :, 2], value[:, :, 3], value[:, :, 4] = torch.nan, torch.inf, torch.nan
+    found = actual(query, key, value, grad, **options)
+    for name, x in wanted.items():
+        assert_near(found[name], x)
 
 
 @pytest.mark.parametrize(("q", "k"), [(7, 7), (3, 12), (12, 3)])

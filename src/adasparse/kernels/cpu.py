@@ -202,7 +202,7 @@ def _attention_input(problem: AttentionProblem) -> Any:
 
 
 def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tuple[Tensor, ...]:
-    """Offsets of the rows, whether a head is dense, indices and weights of the others."""
+    """Offsets of the rows, indices and weights of heads that are not dense, and which ones are."""
     batch, heads, q, _ = problem.query.shape
     offsets = torch.empty(batch * heads * q + 1, dtype=torch.int64)
     is_dense = torch.empty(batch * heads, dtype=torch.uint8)
@@ -210,7 +210,7 @@ def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tup
     index = torch.empty(size, dtype=torch.int32)
     weight = torch.empty(size, dtype=problem.query.dtype)
     support.move(offsets.data_ptr(), is_dense.data_ptr(), index.data_ptr(), weight.data_ptr())
-    return offsets, is_dense, index, weight
+    return offsets, index, weight, is_dense
 
 
 def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -240,17 +240,20 @@ def attention_forward(
     out = _empty_rows(problem.query, problem.value.shape[-1])
     k = problem.key.shape[2]
     dense_share = _dense_share(k)
+    whole = (arguments, out.data_ptr(), out.stride())
     if not keep:
-        _native.attention_forward(arguments, out.data_ptr(), out.stride(), 0, None, 0, dense_share)
+        _native.attention_forward(*whole, 0, 0, None, 0, dense_share)
         return out, ()
+    if _native.has_short_rows(arguments):
+        weights = torch.empty(batch, heads, q, k, dtype=out.dtype)
+        _native.attention_forward(*whole, weights.data_ptr(), 0, None, 0, dense_share)
+        return out, (weights,)
     state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
     support = _native.Support(arguments)
     entry = 4 + out.element_size()
     fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
     limit = min(fair_share, max(64, int(dense_share * k)))
-    _native.attention_forward(
-        arguments, out.data_ptr(), out.stride(), state.data_ptr(), support, limit, dense_share
-    )
+    _native.attention_forward(*whole, 0, state.data_ptr(), support, limit, dense_share)
     return out, (state, *_arrange(support, problem, dense_share))
 
 
@@ -265,10 +268,11 @@ def attention_backward(
 ) -> AttentionGradients:
     """Gradients from that of the output and what the forward has kept."""
     assert _native is not None
-    state, offsets, is_dense, index, weight = saved
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     if grad.stride(-1) != 1:
         grad = grad.contiguous()
+    kept = [x.data_ptr() for x in saved]
+    kept = [*kept, 0, 0, 0, 0, 0] if len(kept) == 1 else [0, *kept]
     by_query, by_key, by_value = (_empty_rows(x, x.shape[-1]) for x in (query, key, value))
     rows = query.shape[:3]
     by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
@@ -283,11 +287,7 @@ def attention_backward(
         _attention_input(problem),
         grad.data_ptr(),
         grad.stride(),
-        state.data_ptr(),
-        offsets.data_ptr(),
-        index.data_ptr(),
-        weight.data_ptr(),
-        is_dense.data_ptr(),
+        *kept,
         by_query.data_ptr(),
         by_query.stride(),
         by_key.data_ptr(),
@@ -317,8 +317,8 @@ def attention_support(problem: AttentionProblem) -> tuple[Tensor, Tensor, Tensor
     arguments = _attention_input(problem)
     support = _native.Support(arguments)
     limit = 2**62 // max(1, problem.query.shape[2])
-    _native.attention_forward(arguments, 0, (0, 0, 0, 0), 0, support, limit, 1)
-    offsets, _, index, weight = _arrange(support, problem, 1.0)
+    _native.attention_forward(arguments, 0, (0, 0, 0, 0), 0, 0, support, limit, 1)
+    offsets, index, weight, _ = _arrange(support, problem, 1.0)
     return offsets, index.long(), weight
 
 
