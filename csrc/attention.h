@@ -16,7 +16,8 @@ namespace ADASPARSE_ISA {
 constexpr int64_t kKeyBlock = 256;    // keys scored at a time while filtering
 constexpr int64_t kWholeKeys = 4096;  // a strip of scores of up to so many keys fits the cache
 constexpr int64_t kLaneRow = 128;     // up to here rows are solved one per lane
-constexpr int64_t kShortKeys = 64;    // up to here weights are kept whole
+constexpr int64_t kShortKeys = 64;    // up to here weights are kept whole, in heads of no more
+constexpr int64_t kShortQueries = 1024;  // queries than this, which one thread does by itself
 constexpr int64_t kFewQueries = 3;    // up to here keys are not worth packing
 constexpr int64_t kFewKeys = 4;       // rows that see at most one in so many keys are few
 // Share of the first block of keys that are candidates, from which on a row is broad, or has many.
@@ -62,7 +63,7 @@ inline bool needs_double(const AttentionInput& in) {
 
 // Whether keys are so few, for several queries, that weights are best kept whole.
 inline bool has_short_rows(const AttentionInput& in) {
-  return in.q > 1 && 0 < in.k && in.k <= kShortKeys && !needs_double(in);
+  return 1 < in.q && in.q <= kShortQueries && 0 < in.k && in.k <= kShortKeys && !needs_double(in);
 }
 
 // A block of rows of one head on its way through the forward.

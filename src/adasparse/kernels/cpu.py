@@ -240,20 +240,20 @@ def attention_forward(
     out = _empty_rows(problem.query, problem.value.shape[-1])
     k = problem.key.shape[2]
     dense_share = _dense_share(k)
-    whole = (arguments, out.data_ptr(), out.stride())
+    call = (arguments, out.data_ptr(), out.stride())
     if not keep:
-        _native.attention_forward(*whole, 0, 0, None, 0, dense_share)
+        _native.attention_forward(*call, 0, 0, None, 0, dense_share)
         return out, ()
     if _native.has_short_rows(arguments):
         weights = torch.empty(batch, heads, q, k, dtype=out.dtype)
-        _native.attention_forward(*whole, weights.data_ptr(), 0, None, 0, dense_share)
+        _native.attention_forward(*call, weights.data_ptr(), 0, None, 0, dense_share)
         return out, (weights,)
     state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
     support = _native.Support(arguments)
     entry = 4 + out.element_size()
     fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
     limit = min(fair_share, max(64, int(dense_share * k)))
-    _native.attention_forward(*whole, 0, state.data_ptr(), support, limit, dense_share)
+    _native.attention_forward(*call, 0, state.data_ptr(), support, limit, dense_share)
     return out, (state, *_arrange(support, problem, dense_share))
 
 
@@ -271,6 +271,7 @@ def attention_backward(
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     if grad.stride(-1) != 1:
         grad = grad.contiguous()
+    # Whole weights alone, or state and support.
     kept = [x.data_ptr() for x in saved]
     kept = [*kept, 0, 0, 0, 0, 0] if len(kept) == 1 else [0, *kept]
     by_query, by_key, by_value = (_empty_rows(x, x.shape[-1]) for x in (query, key, value))
