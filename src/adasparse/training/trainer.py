@@ -139,7 +139,8 @@ class EngineMixin:
         number = self.state.global_step * per_step
         number += index * self.args.world_size + self.args.process_index
         torch.manual_seed((self.args.seed * 0x9E3779B97F4A7C15 + number) % 2**63)
-        self._speed.tokens += count_tokens(inputs) * self.args.world_size
+        has_target = bool(self.model.config.is_encoder_decoder)
+        self._speed.tokens += count_tokens(inputs, has_target=has_target) * self.args.world_size
         return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc,no-any-return]
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -253,9 +254,13 @@ class _LossSinceLog(TrainerCallback):
             self.trainer._globalstep_last_logged = last
 
 
-def count_tokens(inputs: dict[str, Tensor]) -> int:
-    """Return how many tokens a batch has, without padding: those read and those to predict."""
+def count_tokens(inputs: dict[str, Tensor], *, has_target: bool = True) -> int:
+    """Return how many tokens a batch has, without padding.
+
+    Args:
+        inputs: What a model takes.
+        has_target: Whether ``labels`` are another text than ``input_ids``, and count too.
+    """
     read = inputs.get("attention_mask")
     tokens = inputs["input_ids"].numel() if read is None else int(read.sum())
-    labels = inputs.get("labels")
-    return tokens + (0 if labels is None else int((labels != -100).sum()))
+    return tokens + (int((inputs["labels"] != -100).sum()) if has_target else 0)
