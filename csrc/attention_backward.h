@@ -130,12 +130,13 @@ struct Backward : SparseGradients<T> {
       for (int64_t head = group * size; head < (group + 1) * size; ++head)
         for (int64_t chunk = 0; a.is_dense[head] && chunk < chunks; ++chunk) {
           const int64_t at = (place.get()[head] - 1) * chunks + chunk;
-          add(key_sums.get() + at * key_size, key_size / in.k, group, by_key);
-          add(value_sums.get() + at * value_size, value_size / in.k, group, by_value);
+          add(key_sums.get() + at * key_size, key.vectors(), group, by_key);
+          add(value_sums.get() + at * value_size, value.vectors(), group, by_value);
         }
     });
   }
-  void add(const T* from, int64_t size, int64_t group, const View<T>& sums) const {
+  void add(const T* from, int64_t vectors, int64_t group, const View<T>& sums) const {
+    const int64_t size = vectors * Lanes<T>::count;
     for (int64_t j = 0; j < in.k; ++j) {
       T* to = sums.at(group / in.groups, group % in.groups) + j * sums.row;
       for (int64_t x = 0; x < size; ++x) to[x] += from[j * size + x];
