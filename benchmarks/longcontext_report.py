@@ -80,7 +80,10 @@ def _verdict(tasks: dict[str, list[dict]]) -> list[str]:
         lengths = {x for x in (*ours, *theirs) if x > train}
         gains = {x: ours.get(x, 0.0) - theirs.get(x, 0.0) for x in lengths}
         best, worst = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
-        is_good = "yes" if min(y for x, y in gains.items() if x >= 2 * train) >= 0 else "no"
+        beyond = [x for x in lengths if x >= 2 * train]
+        is_good = "yes" if min(gains[x] for x in beyond) >= 0 else "no"
+        if not any(scores.get(x) for x in beyond for scores in (ours, theirs)):
+            is_good += ", both zero"
         gain = f"{100 * gains[best]:+.0f}" + (" points" if gains[best] < CLEARLY else " **points**")
         loss = f"{100 * min(0.0, gains[worst]):.0f} points"
         lines.append(

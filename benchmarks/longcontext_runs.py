@@ -13,7 +13,9 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -121,7 +123,8 @@ def _about(recipe: LongContextRecipe, output: Path) -> dict:
     settings["output"] = output.name
     settings.pop("data", None)
     return {
-        "minutes": (log[-1]["time"] - log[0]["time"]) / 60,
+        # At the median speed: a run may have been interrupted.
+        "minutes": median(y["time"] - x["time"] for x, y in pairwise(log)) * len(log) / 60,
         "loss": log[-1]["loss"],
         "recipe": settings,
         "machine": {"cpu": machine.processor()["model"], "torch": torch.__version__},
