@@ -2,9 +2,9 @@
 // the values in it. Nothing of size q * k ever exists unless keys are few.
 //
 // A row takes one of three ways. Short rows are solved one per lane; if all rows are short, their
-// weights may be kept whole. Rows of a sparse map are filtered as their scores come, block by block,
-// so that only candidates are kept; where these turn out to be many, all scores come first. Other
-// rows, and those that leave hardly a key out, stay whole until they are done.
+// weights may be kept whole. Rows of a sparse map are filtered as their scores come, block by
+// block, so that only candidates are kept; where these turn out to be many, all scores come first.
+// Other rows, and those that leave hardly a key out, stay whole until they are done.
 #pragma once
 
 #include "scores.h"
@@ -16,8 +16,8 @@ namespace ADASPARSE_ISA {
 constexpr int64_t kKeyBlock = 256;    // keys scored at a time while filtering
 constexpr int64_t kWholeKeys = 4096;  // a strip of scores of up to so many keys fits the cache
 constexpr int64_t kLaneRow = 128;     // up to here rows are solved one per lane
-constexpr int64_t kShortKeys = 64;    // up to here weights are kept whole, in heads of no more
-constexpr int64_t kShortQueries = 1024;  // queries than this, which one thread does by itself
+// Up to so many keys and queries of a head, all of which one thread does, weights are kept whole.
+constexpr int64_t kShortKeys = 64, kShortQueries = 1024;
 constexpr int64_t kFewQueries = 3;    // up to here keys are not worth packing
 constexpr int64_t kFewKeys = 4;       // rows that see at most one in so many keys are few
 // Share of the first block of keys that are candidates, from which on a row is broad, or has many.
@@ -171,16 +171,26 @@ struct ForwardBlock {
       drop_kept();
       for (int64_t r = 0; r < rows; ++r) save_count(i + r, n);
     }
-    const int64_t size = vectors * Lanes<T>::count;
+    multiply_values(i, rows, n, weights, stride, add_product<T>);
+  }
+
+  // The output of `rows` queries from n weights of each, which are dropped here.
+  template <class Product>
+  void multiply_values(int64_t i, int64_t rows, int64_t n, T* weights, int64_t stride,
+                       const Product& product) {
     if (a.in.dropout_p > 0)
       for (int64_t r = 0; r < rows; ++r)
         drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(),
              weights + r * stride);
-    fill(work.sum.get(), rows * size, T(0));
+    const int64_t size = vectors * Lanes<T>::count;
+    const bool in_place = a.in.e == size;
+    T* sum = in_place ? out_of(i) : work.sum.get();
+    const int64_t step = in_place ? view_of<T>(a.out).row : size;
+    for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
     for (int64_t j = 0; j < n; j += kKeyBlock)
-      add_product(weights + j, stride, int64_t{1}, head.value + j * head.value_row, head.value_row,
-                  work.sum.get(), size, rows, size, smaller(kKeyBlock, n - j));
-    write_out(i, rows);
+      product(weights + j, stride, 1, head.value + j * head.value_row, head.value_row, sum, step,
+              rows, size, smaller(kKeyBlock, n - j));
+    if (!in_place) write_out(i, rows);
   }
 
   // Weights of `rows` queries side by side, `n` columns of them used: kept whole if they are to be,
@@ -198,19 +208,10 @@ struct ForwardBlock {
         std::memcpy(to, row, sizeof(T) * static_cast<size_t>(n));
         fill(to + n, a.in.k - n, T(0));
       }
-      if (a.in.dropout_p > 0)
-        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(), row);
     }
-    const int64_t size = vectors * Lanes<T>::count;
-    const bool in_place = a.in.e == size;
-    T* sum = in_place ? out_of(i) : work.sum.get();
-    const int64_t step = in_place ? view_of<T>(a.out).row : size;
-    for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
-    const auto product = are_finite(head.value, head.value_row, n, size)
-                             ? add_product<T>
-                             : add_product_of_support<T>;
-    product(weights, stride, 1, head.value, head.value_row, sum, step, rows, size, n);
-    if (!in_place) write_out(i, rows);
+    const bool is_finite = are_finite(head.value, head.value_row, n, vectors * Lanes<T>::count);
+    multiply_values(i, rows, n, weights, stride,
+                    is_finite ? add_product<T> : add_product_of_support<T>);
   }
 
   template <class Map>
