@@ -171,13 +171,12 @@ struct ForwardBlock {
       drop_kept();
       for (int64_t r = 0; r < rows; ++r) save_count(i + r, n);
     }
-    multiply_values(i, rows, n, weights, stride, add_product<T>);
+    multiply_values(i, rows, n, weights, stride);
   }
 
-  // The output of `rows` queries from n weights of each, which are dropped here.
-  template <class Product>
-  void multiply_values(int64_t i, int64_t rows, int64_t n, T* weights, int64_t stride,
-                       const Product& product) {
+  // The output of `rows` queries from n weights of each, which are dropped here. What a value of
+  // weight zero holds never matters.
+  void multiply_values(int64_t i, int64_t rows, int64_t n, T* weights, int64_t stride) {
     if (a.in.dropout_p > 0)
       for (int64_t r = 0; r < rows; ++r)
         drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), n, grown(),
@@ -186,10 +185,14 @@ struct ForwardBlock {
     const bool in_place = a.in.e == size;
     T* sum = in_place ? out_of(i) : work.sum.get();
     const int64_t step = in_place ? view_of<T>(a.out).row : size;
-    for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
-    for (int64_t j = 0; j < n; j += kKeyBlock)
-      product(weights + j, stride, 1, head.value + j * head.value_row, head.value_row, sum, step,
-              rows, size, smaller(kKeyBlock, n - j));
+    const auto multiply_by = [&](const auto& add) {
+      for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
+      for (int64_t j = 0; j < n; j += kKeyBlock)
+        add(weights + j, stride, 1, head.value + j * head.value_row, head.value_row, sum, step,
+            rows, size, smaller(kKeyBlock, n - j));
+    };
+    multiply_by(add_product<T>);
+    if (!are_finite(sum, step, rows, size)) multiply_by(add_product_of_support<T>);
     if (!in_place) write_out(i, rows);
   }
 
@@ -209,9 +212,7 @@ struct ForwardBlock {
         fill(to + n, a.in.k - n, T(0));
       }
     }
-    const bool is_finite = are_finite(head.value, head.value_row, n, vectors * Lanes<T>::count);
-    multiply_values(i, rows, n, weights, stride,
-                    is_finite ? add_product<T> : add_product_of_support<T>);
+    multiply_values(i, rows, n, weights, stride);
   }
 
   template <class Map>

@@ -54,6 +54,11 @@ struct Backward : SparseGradients<T> {
     const View<T> by_query = view_of<T>(a.grad_query);
     const T* panels = value_panels + group_of(number) * panel_size<T>(in.k, in.e);
     T *weights = work.weights.get(), *gradients = work.gradients.get();
+    // What is left out never matters, nor what a value of weight zero holds.
+    const bool are_keys_finite = are_finite(key.at(head.b, g), key.row(), head.length, key_size);
+    const bool are_values_finite =
+        are_finite(head.value, head.value_row, head.length, value_size);
+    const auto add_keys = are_keys_finite ? add_product<T> : add_product_of_support<T>;
     for (int64_t i = first; i < last; i += kStripRows) {
       const int64_t rows = smaller(kStripRows, last - i);
       const int64_t n = visible_keys(in, head.length, i + rows - 1);
@@ -66,6 +71,8 @@ struct Backward : SparseGradients<T> {
         with_map<T>(alpha_of(in, head.b, head.h, i + r), [&](const auto& map) {
           write_weights(map, weight, n, {state[0], state[1], state[2]}, false, weight);
         });
+        for (int64_t j = 0; j < n && !are_values_finite; ++j)
+          if (weight[j] == 0) gradient[j] = 0;
         const Dropout dropout(in.seed, in.dropout_p, number * in.q + i + r);
         if (in.dropout_p > 0) drop(dropout, n, grown(), gradient);
         row_gradients(number, i + r, weight, gradient, nullptr, n, work.row.get());
@@ -75,8 +82,8 @@ struct Backward : SparseGradients<T> {
       T* sum = work.sum.get();
       fill(sum, rows * key_size, T(0));
       for (int64_t j = 0; j < n; j += kKeyBlock)
-        add_product(gradients + j, stride, int64_t{1}, key.at(head.b, g) + j * key.row(),
-                    key.row(), sum, key_size, rows, key_size, smaller(kKeyBlock, n - j));
+        add_keys(gradients + j, stride, int64_t{1}, key.at(head.b, g) + j * key.row(), key.row(),
+                 sum, key_size, rows, key_size, smaller(kKeyBlock, n - j));
       for (int64_t r = 0; r < rows; ++r)
         std::memcpy(by_query.at(head.b, head.h) + (i + r) * by_query.row, sum + r * key_size,
                     sizeof(T) * static_cast<size_t>(in.d));

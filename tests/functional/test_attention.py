@@ -148,12 +148,15 @@ def test_padding_may_hold_anything(backend):
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
-@pytest.mark.parametrize("num_keys", [11, 90])
-def test_masked_keys_may_hold_anything(num_keys):
-    query, key, value = tensors(2, 3, 7, num_keys, 8)
-    mask = bool_mask((7, num_keys))
+@pytest.mark.parametrize("num_queries", [1, 7])
+@pytest.mark.parametrize("num_keys", [11, 40, 90])
+@pytest.mark.parametrize("alpha", [1.0, 1.5])
+def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha):
+    query, key, value = tensors(2, 3, num_queries, num_keys, 8)
+    mask = torch.ones(num_queries, num_keys, dtype=torch.bool)
     mask[:, 2:5] = False
-    grad, options = randn((2, 3, 7, 8)), {"attn_mask": mask, "backend": "native"}
+    grad = randn((2, 3, num_queries, 8))
+    options = {"attn_mask": mask, "alpha": alpha, "backend": "native"}
     wanted = actual(query, key, value, grad, **options)
     key[:, :, 2], value[:, :, 3], value[:, :, 4] = torch.nan, torch.inf, torch.nan
     found = actual(query, key, value, grad, **options)
