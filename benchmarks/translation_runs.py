@@ -57,7 +57,7 @@ PAIRS = {
         source="en",
         target="de",
         tests=MULTI30K,
-        changes=("max_steps=2000",),
+        changes=("max_steps=4000",),
     ),
     "ja-en": Pair(
         corpus="small_parallel_enja",
@@ -65,7 +65,7 @@ PAIRS = {
         target="en",
         tests=("test",),
         dev="dev",
-        changes=("max_steps=1000", "warmup_steps=300", "schedule=linear"),
+        changes=("max_steps=2000", "warmup_steps=600", "schedule=linear"),
     ),
     "ro-en": Pair(
         corpus="roen_mixed",
@@ -74,7 +74,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=1200", "warmup_steps=400", "schedule=linear"),
+        changes=("max_steps=2400", "warmup_steps=600", "schedule=linear"),
     ),
 }
 

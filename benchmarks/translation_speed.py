@@ -9,15 +9,18 @@ of each batch counts, and speed is tokens (source and target, padding left out) 
 and small recipes run on batches of the prepared data, and on batches of documents of 1,024 tokens,
 which are its sentences one after the other. First weights are those of a fresh model, whose scores
 are close to zero and whose heads are hardly sparse; with trained runs the same is timed with their
-weights. Translating: all lines of --text by beam search with trained runs.
+weights. Translating: all lines of --text by beam search with trained runs, 250 of similar lengths
+at a time.
 """
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -35,6 +38,8 @@ from adasparse.translation.train import pair_lengths
 RECIPES = Path(__file__).parents[1] / "recipes"
 ATTENTION = ("softmax", "entmax", "adaptive")
 DOCUMENT = 1024
+#: Sentences that are translated at a time.
+PART = 250
 #: What is asked for: speed relative to softmax.
 BARS = {"sentences": {"entmax": 1.0, "adaptive": 0.97}, "documents": {"entmax": 1.3}}
 
@@ -75,6 +80,22 @@ def fresh_models(recipe: TranslationRecipe, data: PreparedData) -> dict[str, Pre
     }
 
 
+def best_seconds(
+    functions: dict[str, Callable[[Any], object]], arguments: list[Any], repeats: int
+) -> dict[str, float]:
+    """Return the sum over the arguments of the best time of each function, which take turns."""
+    names = list(functions)
+    best = {name: [math.inf] * len(arguments) for name in names}
+    for repeat in range(repeats):
+        first = repeat % len(names)  # so that no one always comes after the same other
+        for i, argument in enumerate(arguments):
+            for name in names[first:] + names[:first]:
+                start = time.perf_counter()
+                functions[name](argument)
+                best[name][i] = min(best[name][i], time.perf_counter() - start)
+    return {name: sum(times) for name, times in best.items()}
+
+
 def training_speed(
     models: dict[str, PreTrainedModel],
     recipe: TranslationRecipe,
@@ -83,17 +104,9 @@ def training_speed(
 ) -> dict[str, float]:
     """Return tokens a second of each kind of attention."""
     steps = {name: _step(model.train(), recipe) for name, model in models.items()}
-    best = {name: [float("inf")] * len(batches) for name in steps}
-    names = list(steps)
-    for repeat in range(repeats):
-        first = repeat % len(names)  # so that no one always comes after the same other
-        for i, batch in enumerate(batches):
-            for name in names[first:] + names[:first]:
-                start = time.perf_counter()
-                steps[name](batch)
-                best[name][i] = min(best[name][i], time.perf_counter() - start)
     tokens = sum(count_tokens(batch) for batch in batches)
-    return {name: tokens / sum(times) for name, times in best.items()}
+    seconds = best_seconds(steps, batches, repeats)
+    return {name: tokens / value for name, value in seconds.items()}
 
 
 def _step(model: PreTrainedModel, recipe: TranslationRecipe) -> Callable[[dict], None]:
@@ -113,14 +126,15 @@ def _step(model: PreTrainedModel, recipe: TranslationRecipe) -> Callable[[dict],
 
 def translation_speed(runs: dict[str, str], text: list[str], repeats: int) -> dict[str, float]:
     """Return sentences a second of each run."""
-    loaded = {name: load_run(path) for name, path in runs.items()}
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(repeats):
-        for name, (model, tokenizer) in loaded.items():
-            start = time.perf_counter()
-            translate(model, tokenizer, text, beam=5)
-            best[name] = min(best[name], time.perf_counter() - start)
-    return {name: len(text) / seconds for name, seconds in best.items()}
+    text = sorted(text, key=len)  # parts of similar lengths, as translate() itself makes batches
+    parts = [text[i : i + PART] for i in range(0, len(text), PART)]
+
+    def translator(run: str) -> Callable[[list[str]], object]:
+        model, tokenizer = load_run(run)
+        return lambda part: translate(model, tokenizer, part, beam=5)
+
+    seconds = best_seconds({name: translator(run) for name, run in runs.items()}, parts, repeats)
+    return {name: len(text) / value for name, value in seconds.items()}
 
 
 def relative(what: str, speed: dict[str, float], bars: dict[str, float]) -> list[dict]:

@@ -16,6 +16,7 @@ namespace ADASPARSE_ISA {
 constexpr int64_t kKeyBlock = 256;    // keys scored at a time while filtering
 constexpr int64_t kWholeKeys = 4096;  // a strip of scores of up to so many keys fits the cache
 constexpr int64_t kLaneRow = 128;     // up to here rows are solved one per lane
+constexpr int64_t kLaneHeads = 8;     // of single queries that are solved together
 // Up to so many keys and queries of a head, all of which one thread does, weights are kept whole.
 constexpr int64_t kShortKeys = 64, kShortQueries = 1024;
 constexpr int64_t kFewQueries = 3;    // up to here keys are not worth packing
@@ -66,6 +67,15 @@ inline bool has_short_rows(const AttentionInput& in) {
   return 1 < in.q && in.q <= kShortQueries && 0 < in.k && in.k <= kShortKeys && !needs_double(in);
 }
 
+// Keeps for the backward what weights of a row follow from.
+inline void keep_state(const AttentionForward& a, int64_t row, double max, double c, double scale) {
+  if (!a.state) return;
+  double* state = a.state + row * kRowState;
+  state[0] = max;
+  state[1] = c;
+  state[2] = scale;
+}
+
 // A block of rows of one head on its way through the forward.
 template <class T>
 struct ForwardBlock {
@@ -81,15 +91,8 @@ struct ForwardBlock {
   bool is_kept() const { return kept && !kept->is_dropped; }
   SupportBlock* entries() { return is_kept() ? kept : &work.passing; }
 
-  double* state_of(int64_t i) const {
-    return a.state ? a.state + (head.number * a.in.q + i) * kRowState : nullptr;
-  }
   void save_state(int64_t i, double max, double c, double scale) const {
-    if (double* state = state_of(i)) {
-      state[0] = max;
-      state[1] = c;
-      state[2] = scale;
-    }
+    keep_state(a, head.number * a.in.q + i, max, c, scale);
   }
   void save_count(int64_t i, int64_t count) const {
     if (a.counts) a.counts[head.number * a.in.q + i] = count;
@@ -390,46 +393,66 @@ inline bool are_single(const AttentionForward& a) {
   return in.q == 1 && in.k <= kLaneRow && !a.is_scores_only && !needs_double(in);
 }
 
-// Head h of `used` sequences from `first` on, of the same alpha, as when text is generated.
+// Heads [h_begin, h_end) of sequences [b_begin, b_end), a lane for each sequence, as when text is
+// generated. Keys and values are read in the order of memory; `scores` holds kLaneRow of each row.
 template <class T>
 void forward_lanes(const AttentionForward& a, const WholeRows<T>& value, AttentionWork<T>& work,
-                   int64_t h, int64_t first, int used) {
+                   T* scores, int64_t h_begin, int64_t h_end, int64_t b_begin, int64_t b_end) {
   const AttentionInput& in = a.in;
-  const auto head_of = [&](int64_t r) {
-    return head_at<T>(in, (first + r) * in.heads + h, nullptr, value);
+  const auto row_of = [&](int64_t b, int64_t h) {
+    return scores + ((h - h_begin) * Lanes<T>::count + b - b_begin) * kLaneRow;
   };
-  T* scores = work.scores.get();
-  for (int64_t r = 0; r < used; ++r)
-    score_strip(in, head_of(r), 0, 1, 0, work.columns, scores + r * kLaneRow, kLaneRow);
-  with_map<T>(alpha_of(in, first, h, 0), [&](const auto& map) {
-    const LaneNormalizers<T> solved =
-        forward_short(map, scores, kLaneRow, in.k, used, work.solver.get(), scores);
-    for (int r = 0; r < used; ++r) {
-      const Head<T> head = head_of(r);
-      ForwardBlock<T> block{a, head, work, value.vectors(),
-                            a.blocks ? a.blocks + head.number : nullptr, a.row_limit, false};
-      block.save_state(0, static_cast<double>(solved.max[r]), static_cast<double>(solved.c[r]),
-                       static_cast<double>(solved.scale[r]));
-      block.finish_strip(0, 1, visible_keys(in, head.length, 0), scores + r * kLaneRow, kLaneRow);
+  const auto for_each = [&](const auto& body) {
+    for (int64_t b = b_begin; b < b_end; ++b)
+      for (int64_t h = h_begin; h < h_end; ++h) {
+        const Head<T> head = head_at<T>(in, b * in.heads + h, nullptr, value);
+        SupportBlock* kept = a.blocks ? a.blocks + head.number : nullptr;
+        body(ForwardBlock<T>{a, head, work, value.vectors(), kept, a.row_limit, false},
+             row_of(b, h));
+      }
+  };
+  for_each([&](ForwardBlock<T> block, T* row) {
+    score_strip(in, block.head, 0, 1, 0, work.columns, row, kLaneRow);
+  });
+  for (int64_t h = h_begin; h < h_end; ++h)
+    for (int64_t b = b_begin, end; b < b_end; b = end) {
+      const double alpha = alpha_of(in, b, h, 0);
+      for (end = b + 1; end < b_end && alpha_of(in, end, h, 0) == alpha; ++end) {}
+      with_map<T>(alpha, [&](const auto& map) {
+        T* rows = row_of(b, h);
+        const int used = static_cast<int>(end - b);
+        const LaneNormalizers<T> solved =
+            forward_short(map, rows, kLaneRow, in.k, used, work.solver.get(), rows);
+        for (int r = 0; r < used; ++r)
+          keep_state(a, (b + r) * in.heads + h, static_cast<double>(solved.max[r]),
+                     static_cast<double>(solved.c[r]), static_cast<double>(solved.scale[r]));
+      });
     }
+  for_each([&](ForwardBlock<T> block, T* row) {
+    block.finish_strip(0, 1, visible_keys(in, block.head.length, 0), row, kLaneRow);
   });
 }
 
 template <class T>
 void forward_singles(const AttentionForward& a) {
   constexpr int64_t width = Lanes<T>::count;
+  struct Work {
+    Work(const AttentionInput& in, int64_t rows) : work(in), scores(rows * kLaneRow) {}
+    AttentionWork<T> work;
+    Scratch<T> scores;
+  };
   const AttentionInput& in = a.in;
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.batch + width - 1) / width;
+  // Heads of a sequence, which are close in memory, go together if all threads still get some.
+  const int64_t together = blocks < 2 * in.threads ? 1 : smaller(in.heads, kLaneHeads);
+  const int64_t groups = (in.heads + together - 1) / together;
   parallel_with(
-      in.heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
-      [&](AttentionWork<T>& work, int64_t task) {
-        const int64_t h = task / blocks, last = smaller(in.batch, (task % blocks + 1) * width);
-        for (int64_t b = task % blocks * width, end; b < last; b = end) {
-          const double alpha = alpha_of(in, b, h, 0);
-          for (end = b + 1; end < last && alpha_of(in, end, h, 0) == alpha; ++end) {}
-          forward_lanes(a, value, work, h, b, static_cast<int>(end - b));
-        }
+      blocks * groups, in.threads, [&] { return Work(in, together * width); },
+      [&](Work& work, int64_t task) {
+        const int64_t b = task / groups * width, h = task % groups * together;
+        forward_lanes(a, value, work.work, work.scores.get(), h, smaller(in.heads, h + together), b,
+                      smaller(in.batch, b + width));
       });
 }
 

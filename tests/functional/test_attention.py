@@ -248,11 +248,11 @@ def test_any_strides(make):
 
 @pytest.mark.parametrize("per_sequence", [False, True], ids=["per head", "per sequence"])
 @pytest.mark.parametrize("k", [1, 9, 40, 128, 129, 300])
-@pytest.mark.parametrize("batch", [1, 5, 37])
-def test_one_query_as_when_text_is_generated(batch, k, per_sequence):
+@pytest.mark.parametrize(("batch", "num_heads"), [(1, 4), (5, 4), (37, 4), (90, 12)])
+def test_one_query_as_when_text_is_generated(batch, num_heads, k, per_sequence):
     """Sequences are then solved side by side, which must make no difference to any of them."""
-    query, key, value = tensors(batch, 4, 1, k, 8, g=2, e=24)
-    alpha = torch.tensor([1.0, 1.3, 1.5, 2.0])
+    query, key, value = tensors(batch, num_heads, 1, k, 8, g=2, e=24)
+    alpha = torch.tensor([1.0, 1.3, 1.5, 2.0]).repeat(num_heads // 4)
     if per_sequence:
         alpha = (alpha + torch.arange(batch)[:, None] / 100).clamp(max=2.0)[..., None, None]
     lengths = torch.arange(batch) % (k + 1)

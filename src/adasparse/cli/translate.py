@@ -32,7 +32,7 @@ def translate(
     ] = 1.0,
     batch_tokens: Annotated[
         int, typer.Option(min=1, help="Tokens translated at once, times beams.")
-    ] = 4096,
+    ] = 8192,
     skip_long: Annotated[
         bool,
         typer.Option("--skip-long", help="Leave sentences empty that are too long for the model."),

@@ -57,7 +57,7 @@ def translate(
     beam: int = 5,
     n_best: int = 1,
     length_penalty: float = 1.0,
-    batch_tokens: int = 2048,
+    batch_tokens: int = 8192,
     max_ratio: float = 2.0,
     on_done: Callable[[int], None] | None = None,
 ) -> list[list[Translation]]:

@@ -37,8 +37,8 @@ def build_model(recipe: TranslationRecipe, tokenizer: PreTrainedTokenizerFast) -
     )
     config._attn_implementation = "sdpa"
     model = MarianMTModel(config)
-    # No sentence contains padding; Marian's models keep it out of beams in the same way.
-    model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
+    # No sentence contains padding.
+    model.generation_config.suppress_tokens = [tokenizer.pad_token_id]
     model.generation_config.num_beams = 5
     model.generation_config.max_length = recipe.max_positions
     sparsity = recipe.sparsity()
