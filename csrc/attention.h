@@ -468,31 +468,32 @@ void attention_forward_in(const AttentionForward& a) {
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
   const bool is_whole = a.out.data && !a.blocks && has_short_rows(in);
+  const int64_t together = is_whole ? heads_together(in, in.heads) * blocks : 1;
+  const auto run_block = [&](AttentionWork<T>& work, int64_t number) {
+    const Head<T> head = head_at(in, number / blocks, is_packed ? panels.get() : nullptr, value);
+    const int64_t first = number % blocks * kBlockRows;
+    const int64_t last = smaller(in.q, first + kBlockRows);
+    ForwardBlock<T> block{a,
+                          head,
+                          work,
+                          value.vectors(),
+                          a.blocks ? a.blocks + number : nullptr,
+                          a.row_limit * (last - first),
+                          is_whole};
+    int64_t i = first;
+    while (i < last) {
+      const double alpha = alpha_of(in, head.b, head.h, i);
+      const int64_t strip = block.is_short(last - 1, alpha) ? kBlockRows : kStripRows;
+      int64_t end = i + 1;
+      while (end < smaller(last, i + strip) && alpha_of(in, head.b, head.h, end) == alpha) ++end;
+      block.run_strip(i, end - i, alpha);
+      i = end;
+    }
+  };
   parallel_with(
-      heads * blocks, in.threads, [&] { return AttentionWork<T>(in); },
+      heads * blocks / together, in.threads, [&] { return AttentionWork<T>(in); },
       [&](AttentionWork<T>& work, int64_t task) {
-        const Head<T> head =
-            head_at(in, task / blocks, is_packed ? panels.get() : nullptr, value);
-        const int64_t first = task % blocks * kBlockRows;
-        const int64_t last = smaller(in.q, first + kBlockRows);
-        ForwardBlock<T> block{a,
-                              head,
-                              work,
-                              value.vectors(),
-                              a.blocks ? a.blocks + task : nullptr,
-                              a.row_limit * (last - first),
-                              is_whole};
-        int64_t i = first;
-        while (i < last) {
-          const double alpha = alpha_of(in, head.b, head.h, i);
-          const int64_t strip = block.is_short(last - 1, alpha) ? kBlockRows : kStripRows;
-          int64_t end = i + 1;
-          while (end < smaller(last, i + strip) &&
-                 alpha_of(in, head.b, head.h, end) == alpha)
-            ++end;
-          block.run_strip(i, end - i, alpha);
-          i = end;
-        }
+        for (int64_t i = task * together; i < (task + 1) * together; ++i) run_block(work, i);
       });
 }
 

@@ -109,7 +109,9 @@ struct ShortGradients : Gradients<T> {
   // the mask.
   void run() const {
     const bool is_shared = a.grad_mask && a.grad_mask_strides[1] == 0;
-    const int64_t batches = plane_batch(), groups = is_shared ? 1 : in.groups;
+    const int64_t batches = plane_batch();
+    const int64_t together = batches < in.batch ? 1 : heads_together(in, in.groups);
+    const int64_t groups = is_shared ? 1 : in.groups / together;
     parallel_with(batches * groups, in.threads, [&] { return Work(*this); },
                   [&](Work& work, int64_t task) {
                     for (int64_t b = task / groups; b < in.batch; b += batches)

@@ -39,14 +39,23 @@ int64_t panel_size(int64_t keys, int64_t d) {
   return round_up(keys, kPanel<T>) * d;
 }
 
+// How many of the heads of a sequence go together: all, since they are close in memory, if that
+// leaves something for every thread.
+inline int64_t heads_together(const AttentionInput& in, int64_t heads) {
+  return in.batch < 4 * in.threads ? 1 : heads;
+}
+
 // Packs the rows of every (batch, group) that is `wanted`.
 template <class T, class Wanted>
 void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T* panels,
               const Wanted& wanted) {
-  parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t i, int64_t) {
-    const int64_t b = i / in.groups, g = i % in.groups;
-    if (wanted(b, g))
-      pack_panels(rows.at(b, g), rows.row, in.k, d, panels + i * panel_size<T>(in.k, d));
+  const int64_t together = heads_together(in, in.groups);
+  parallel_for(in.batch * in.groups, together, in.threads, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t b = i / in.groups, g = i % in.groups;
+      if (wanted(b, g))
+        pack_panels(rows.at(b, g), rows.row, in.k, d, panels + i * panel_size<T>(in.k, d));
+    }
   });
 }
 
