@@ -1,7 +1,11 @@
-"""What several tests share: data, tolerances, the oracle."""
+"""What several tests share: data, tolerances, the oracle, training in a process group."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from adasparse.kernels import cpu, reference
 
@@ -31,3 +35,21 @@ def oracle(scores: Tensor, alpha: float | Tensor) -> Tensor:
     alpha = torch.as_tensor(alpha, dtype=torch.float64)
     rows = scores.double().reshape(-1, scores.shape[-1])
     return reference.entmax_forward(rows, alpha.reshape(-1)).reshape(scores.shape)
+
+
+def backward_distributed(
+    model: torch.nn.Module, loss_of: Callable[[torch.nn.Module], Tensor], folder: Path
+) -> None:
+    """Go backward twice, as a process group of this process alone."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
+    )
+    try:
+        wrapped = DistributedDataParallel(model)
+        for _ in range(2):
+            loss_of(wrapped).backward()
+    finally:
+        # Before the group: the last to let go of it waits for threads, and a model does so while
+        # holding the interpreter's lock, which those threads may want (PyTorch 2.13).
+        wrapped = None
+        distributed.destroy_process_group()

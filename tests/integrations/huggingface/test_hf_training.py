@@ -7,7 +7,6 @@ import torch
 from architectures import ARCHITECTURES, VOCABULARY, inputs_for, tokens
 from peft import LoraConfig, PeftModel, get_peft_model
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.nn.parallel import DistributedDataParallel
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 from adasparse.integrations.huggingface import (
@@ -20,6 +19,7 @@ from adasparse.integrations.huggingface import (
 )
 from adasparse.integrations.huggingface.heads import sparse_heads
 from adasparse.nn import parameter_groups
+from helpers import backward_distributed
 
 
 class SparseTrainer(SparsityTrainerMixin, Trainer):
@@ -298,21 +298,13 @@ def test_adapters_train_and_keep_alpha(tmp_path):
 def test_distributed_training_sees_every_gradient(tmp_path):
     model = sparse("llama", length_scale="per_head")
     inputs = inputs_for("llama")
-    loss_of(model, inputs).backward()
+    for _ in range(2):
+        loss_of(model, inputs).backward()
     expected = gradients(model)
     model.zero_grad()
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    try:
-        wrapped = DistributedDataParallel(model, find_unused_parameters=False)
-        for _ in range(2):
-            model.zero_grad()
-            loss_of(wrapped, inputs).backward()
-        for name, x in gradients(model).items():
-            assert torch.allclose(x, expected[name], atol=1e-7), name
-    finally:
-        torch.distributed.destroy_process_group()
+    backward_distributed(model, lambda wrapped: loss_of(wrapped, inputs), tmp_path)
+    for name, x in gradients(model).items():
+        assert torch.allclose(x, expected[name], atol=1e-7), name
 
 
 @pytest.mark.skipif(os.environ.get("TORCHDYNAMO_DISABLE") == "1", reason="no compiler")
