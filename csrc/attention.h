@@ -34,7 +34,8 @@ struct AttentionWork {
         indices(kStripRows * list_size()),
         row(list_size()),
         solver(larger(list_size(), 3 * kLaneRow * int64_t{Lanes<T>::count})),
-        sum(round_up(in.e, Lanes<T>::count) * kBlockRows) {}
+        sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
+        panels(in.k <= kShortKeys ? panel_size<T>(in.k, in.d) + 1 : 1) {}
   ~AttentionWork() {
     std::free(passing.index);
     std::free(passing.weight);
@@ -50,6 +51,8 @@ struct AttentionWork {
   Scratch<T> row;     // weights of one row
   Scratch<T> solver;
   Scratch<T> sum;     // output rows
+  Scratch<T> panels;  // packed keys of a group of heads, if they are few
+  int64_t packed = -1;  // which one
   Candidates<T> candidates[kStripRows];
   SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not kept
 };
@@ -461,16 +464,24 @@ void attention_forward_in(const AttentionForward& a) {
   const AttentionInput& in = a.in;
   if (are_single(a)) return forward_singles<T>(a);
   const int64_t heads = in.batch * in.heads;
+  const bool is_whole = a.out.data && !a.blocks && has_short_rows(in);
   const bool is_packed = in.q * (in.heads / in.groups) > kFewQueries;
-  Scratch<T> panels(is_packed ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
-  if (is_packed)
+  const bool pack_now = is_packed && !is_whole;
+  Scratch<T> panels(pack_now ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
+  if (pack_now)
     pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
-  const bool is_whole = a.out.data && !a.blocks && has_short_rows(in);
   const int64_t together = is_whole ? heads_together(in, in.heads) * blocks : 1;
   const auto run_block = [&](AttentionWork<T>& work, int64_t number) {
-    const Head<T> head = head_at(in, number / blocks, is_packed ? panels.get() : nullptr, value);
+    Head<T> head = head_at(in, number / blocks, pack_now ? panels.get() : nullptr, value);
+    if (is_packed && is_whole) {
+      const int64_t group = head.number / (in.heads / in.groups);
+      if (work.packed != group)
+        pack_panels(head.key, head.key_row, in.k, in.d, work.panels.get());
+      work.packed = group;
+      head.panels = work.panels.get();
+    }
     const int64_t first = number % blocks * kBlockRows;
     const int64_t last = smaller(in.q, first + kBlockRows);
     ForwardBlock<T> block{a,

@@ -1,11 +1,15 @@
 // Entmax attention, backward where the forward has kept the weights of all rows whole: keys are so
-// few that all there is of a head fits the cache, and its rows are done with one after another.
+// few that all there is of a head fits the cache. Rows with few weights are done with one after
+// another, the others multiplied as matrices.
 #pragma once
 
 #include "attention_gradients.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
+
+// From what share of weights that are not zero on multiplying them all is faster, as measured.
+constexpr double kDenseShort = 0.4;
 
 template <class T>
 struct ShortGradients : Gradients<T> {
@@ -21,19 +25,22 @@ struct ShortGradients : Gradients<T> {
   using Base::row_gradients;
   using Base::value;
 
-  // Some rows of a head, whose entries lie one after another.
+  // Some rows of a head. If sparse, their entries lie one after another, else rows at a stride.
   struct Work {
     explicit Work(const ShortGradients& of)
-        : index(kBlockRows * of.in.k + Lanes<T>::count),
+        : stride(round_up(of.in.k, kPanel<T>)),
+          index(kBlockRows * of.in.k + Lanes<T>::count),
           weight(kBlockRows * of.in.k + Lanes<T>::count),
-          by_weight(of.in.k + 1),
-          by_score(kBlockRows * of.in.k + 1),
-          by_query(of.key.vectors() * Lanes<T>::count),
+          by_weight(kBlockRows * stride),
+          by_score(kBlockRows * stride),
+          by_query(kBlockRows * of.key.vectors() * Lanes<T>::count + 1),
+          panels(panel_size<T>(of.in.k, of.in.e) + 1),
           by_key(of.in.k * of.key.vectors() * Lanes<T>::count + 1),
           by_value(of.in.k * of.value.vectors() * Lanes<T>::count + 1) {}
-    int64_t ends[kBlockRows];
+    int64_t stride, ends[kBlockRows];
+    bool are_packed = false;  // the values of the group, as panels
     Scratch<int32_t> index;
-    Scratch<T> weight, by_weight, by_score, by_query;
+    Scratch<T> weight, by_weight, by_score, by_query, panels;
     Scratch<T> by_key, by_value;  // sums over the queries of a group of heads
   };
 
@@ -42,8 +49,7 @@ struct ShortGradients : Gradients<T> {
     const IntVec<T> lane = lane_numbers<T>();
     int64_t size = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      const T* row = static_cast<const T*>(a.weights) + (number * in.q + first + r) * in.k;
-      for_each_vector(row, in.k, [&](Vec<T> p, int, int64_t j) ADASPARSE_INLINE_BODY {
+      for_each_vector(weights_of(number, first + r), in.k, [&](Vec<T> p, int, int64_t j) ADASPARSE_INLINE_BODY {
         const Mask<T> inside = greater(p, Vec<T>{}) | is_nan(p);
         compress_index<T>(work.index.get() + size, inside,
                           lane + static_cast<typename Lanes<T>::Int>(j));
@@ -53,7 +59,62 @@ struct ShortGradients : Gradients<T> {
     }
   }
 
-  void run_rows(int64_t b, int64_t h, int64_t first, int64_t rows, Work& work) const {
+  const T* weights_of(int64_t number, int64_t i) const {
+    return static_cast<const T*>(a.weights) + (number * in.q + i) * in.k;
+  }
+
+  // What is left out never matters: numbers that are not finite are not multiplied with zeros.
+  bool are_dense(int64_t b, int64_t h, int64_t first, int64_t rows, int64_t n) const {
+    const int64_t g = h / (in.heads / in.groups);
+    const int64_t key_size = key.vectors() * Lanes<T>::count;
+    int64_t total = 0;
+    for (int64_t r = 0; r < rows; ++r)
+      total += count_positive(weights_of(b * in.heads + h, first + r), n);
+    return static_cast<double>(total) > kDenseShort * static_cast<double>(rows * n) &&
+           are_finite(key.at(b, g), key.row(), n, key_size) &&
+           are_finite(query.at(b, h) + first * query.row(), query.row(), rows, key_size) &&
+           are_finite(grad.at(b, h) + first * grad.row(), grad.row(), rows,
+                      value.vectors() * Lanes<T>::count);
+  }
+
+  // Rows of which the first n keys have weight.
+  void dense_rows(int64_t b, int64_t h, int64_t first, int64_t rows, int64_t n, Work& work) const {
+    const int64_t number = b * in.heads + h, g = h / (in.heads / in.groups);
+    const int64_t key_size = key.vectors() * Lanes<T>::count;
+    const int64_t value_size = value.vectors() * Lanes<T>::count;
+    const T* out_grad = grad.at(b, h) + first * grad.row();
+    const T* weights = weights_of(number, first);
+    T *by_weight = work.by_weight.get(), *by_score = work.by_score.get();
+    if (!work.are_packed)
+      pack_panels(value.at(b, g), value.row(), in.k, in.e, work.panels.get());
+    work.are_packed = true;
+    multiply_panels(out_grad, grad.row(), work.panels.get(), in.e, T(1), by_weight, work.stride,
+                    rows, round_up(n, kPanel<T>) / kPanel<T>);
+    if (in.dropout_p > 0) {
+      std::memcpy(work.weight.get(), weights, sizeof(T) * static_cast<size_t>(rows * in.k));
+      weights = work.weight.get();
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t i = first + r;
+      const Dropout dropout(in.seed, in.dropout_p, number * in.q + i);
+      T* gradient = by_weight + r * work.stride;
+      if (in.dropout_p > 0) drop(dropout, n, grown(), gradient);
+      row_gradients(number, i, weights + r * in.k, gradient, nullptr, n,
+                    by_score + r * work.stride);
+      if (in.dropout_p > 0) drop(dropout, n, grown(), work.weight.get() + r * in.k);
+    }
+    T* sum = work.by_query.get();
+    fill(sum, rows * key_size, T(0));
+    add_product(by_score, work.stride, int64_t{1}, key.at(b, g), key.row(), sum, key_size, rows,
+                key_size, n);
+    write(sum, key_size, in.d, view_of<T>(a.grad_query), b, h, first, rows);
+    add_product(by_score, int64_t{1}, work.stride, query.at(b, h) + first * query.row(),
+                query.row(), work.by_key.get(), key_size, n, key_size, rows);
+    add_product(weights, int64_t{1}, in.k, out_grad, grad.row(), work.by_value.get(), value_size,
+                n, value_size, rows);
+  }
+
+  void sparse_rows(int64_t b, int64_t h, int64_t first, int64_t rows, Work& work) const {
     const int64_t number = b * in.heads + h, g = h / (in.heads / in.groups);
     const View<T> by_query = view_of<T>(a.grad_query);
     const int32_t* index = work.index.get();
@@ -70,8 +131,7 @@ struct ShortGradients : Gradients<T> {
       if (in.dropout_p > 0) drop(dropout, index + at, n, grown(), weight + at);
       gather_rows(key.at(b, g), key.row(), index + at, by_score + at, n, key.vectors(),
                   work.by_query.get());
-      std::memcpy(by_query.at(b, h) + i * by_query.row, work.by_query.get(),
-                  sizeof(T) * static_cast<size_t>(in.d));
+      write(work.by_query.get(), 0, in.d, by_query, b, h, i, 1);
     });
     for_each_row(work, rows, [&](int64_t r, int64_t at, int64_t n) {
       scatter_row(query.at(b, h) + (first + r) * query.row(), index + at, by_score + at, n,
@@ -92,17 +152,23 @@ struct ShortGradients : Gradients<T> {
     const int64_t value_size = value.vectors() * Lanes<T>::count;
     fill(work.by_key.get(), in.k * key_size, T(0));
     fill(work.by_value.get(), in.k * value_size, T(0));
-    const int64_t size = in.heads / in.groups;
+    work.are_packed = false;
+    const int64_t size = in.heads / in.groups, length = length_of(in, b);
     for (int64_t h = g * size; h < (g + 1) * size; ++h)
-      for (int64_t i = 0; i < in.q; i += kBlockRows)
-        run_rows(b, h, i, smaller(kBlockRows, in.q - i), work);
-    write(work.by_key.get(), key_size, in.d, view_of<T>(a.grad_key), b, g);
-    write(work.by_value.get(), value_size, in.e, view_of<T>(a.grad_value), b, g);
+      for (int64_t i = 0; i < in.q; i += kBlockRows) {
+        const int64_t rows = smaller(kBlockRows, in.q - i);
+        const int64_t n = visible_keys(in, length, i + rows - 1);
+        are_dense(b, h, i, rows, n) ? dense_rows(b, h, i, rows, n, work)
+                                    : sparse_rows(b, h, i, rows, work);
+      }
+    write(work.by_key.get(), key_size, in.d, view_of<T>(a.grad_key), b, g, 0, in.k);
+    write(work.by_value.get(), value_size, in.e, view_of<T>(a.grad_value), b, g, 0, in.k);
   }
-  void write(const T* from, int64_t size, int64_t d, const View<T>& to, int64_t b,
-             int64_t g) const {
-    for (int64_t j = 0; j < in.k; ++j)
-      std::memcpy(to.at(b, g) + j * to.row, from + j * size, sizeof(T) * static_cast<size_t>(d));
+  static void write(const T* from, int64_t size, int64_t d, const View<T>& to, int64_t b,
+                    int64_t h, int64_t first, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(to.at(b, h) + (first + r) * to.row, from + r * size,
+                  sizeof(T) * static_cast<size_t>(d));
   }
 
   // One group of heads after another, and one after another all that add to the same gradients of

@@ -180,15 +180,15 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
     T* to = panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T>;
     const int64_t used = smaller<int64_t>(width, n - j);
     int64_t t = 0;
-    if (used == width)
-      for (; t + width <= d; t += width) {
-        Vec<T> tile[width];
+    for (; t + width <= d; t += width) {
+      Vec<T> tile[width];
 #pragma GCC unroll 16
-        for (int i = 0; i < width; ++i) tile[i] = load(rows + (j + i) * stride + t);
-        transpose<T>(tile);
+      for (int i = 0; i < width; ++i)
+        tile[i] = i < used ? load(rows + (j + i) * stride + t) : Vec<T>{};
+      transpose<T>(tile);
 #pragma GCC unroll 16
-        for (int i = 0; i < width; ++i) store(to + (t + i) * kPanel<T>, tile[i]);
-      }
+      for (int i = 0; i < width; ++i) store(to + (t + i) * kPanel<T>, tile[i]);
+    }
     for (; t < d; ++t)
       for (int i = 0; i < width; ++i)
         to[t * kPanel<T> + i] = i < used ? rows[(j + i) * stride + t] : T(0);

@@ -151,14 +151,17 @@ def test_padding_may_hold_anything(backend):
 @pytest.mark.parametrize("num_queries", [1, 7])
 @pytest.mark.parametrize("num_keys", [11, 40, 90])
 @pytest.mark.parametrize("alpha", [1.0, 1.5])
-def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha):
+@pytest.mark.parametrize("are_keys_finite", [False, True])
+def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha, are_keys_finite):
     query, key, value = tensors(2, 3, num_queries, num_keys, 8)
     mask = torch.ones(num_queries, num_keys, dtype=torch.bool)
     mask[:, 2:5] = False
     grad = randn((2, 3, num_queries, 8))
     options = {"attn_mask": mask, "alpha": alpha, "backend": "native"}
     wanted = actual(query, key, value, grad, **options)
-    key[:, :, 2], value[:, :, 3], value[:, :, 4] = torch.nan, torch.inf, torch.nan
+    value[:, :, 3], value[:, :, 4] = torch.inf, torch.nan
+    if not are_keys_finite:
+        key[:, :, 2] = torch.nan
     found = actual(query, key, value, grad, **options)
     for name, x in wanted.items():
         assert_near(found[name], x)
@@ -280,6 +283,11 @@ def test_results_lie_in_memory_as_heads_side_by_side(n, d, e):
     grad = randn((2, n, 4, e), seed=8).transpose(1, 2)
     strided = torch.autograd.grad(output, views, grad)
     assert all(x.transpose(1, 2).is_contiguous() for x in strided)
+    copied = [views[0], *(x.detach().contiguous().requires_grad_() for x in views[1:])]
+    output = entmax_attention(*copied, alpha=1.5, is_causal=True, enable_gqa=True)
+    for got, want in zip(torch.autograd.grad(output, copied, grad), strided, strict=True):
+        assert got.transpose(1, 2).is_contiguous()  # as after a cache, which copies
+        assert torch.equal(got, want)
     dense_inputs = [x.detach().contiguous().requires_grad_() for x in views]
     dense = entmax_attention(*dense_inputs, alpha=1.5, is_causal=True, enable_gqa=True)
     assert dense.is_contiguous()

@@ -219,12 +219,15 @@ def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.asarray(x.numpy().sum(axis=summed, keepdims=True)))
 
 
-def _empty_rows(like: Tensor, size: int) -> Tensor:
-    """``(b, h, n, size)`` in the order of memory of ``like``, whose heads may lie side by side."""
-    b, h, n, _ = like.shape
-    if 0 < like.stride(1) < like.stride(2):
-        return like.new_empty(b, n, h, size).transpose(1, 2)
-    return like.new_empty(b, h, n, size)
+def _empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
+    """``(b, h, n, size)`` in the order of memory of the query, whose heads may lie side by side.
+
+    So would the keys and values of a model whose queries do, had a cache not copied them.
+    """
+    b, h, n, size = shape
+    if 0 < query.stride(1) < query.stride(2):
+        return query.new_empty(b, n, h, size).transpose(1, 2)
+    return query.new_empty(b, h, n, size)
 
 
 def attention_forward(
@@ -237,7 +240,7 @@ def attention_forward(
     assert _native is not None
     arguments = _attention_input(problem)
     batch, heads, q, _ = problem.query.shape
-    out = _empty_rows(problem.query, problem.value.shape[-1])
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
     k = problem.key.shape[2]
     dense_share = _dense_share(k)
     call = (arguments, out.data_ptr(), out.stride())
@@ -274,7 +277,7 @@ def attention_backward(
     # Whole weights alone, or state and support.
     kept = [x.data_ptr() for x in saved]
     kept = [*kept, 0, 0, 0, 0, 0] if len(kept) == 1 else [0, *kept]
-    by_query, by_key, by_value = (_empty_rows(x, x.shape[-1]) for x in (query, key, value))
+    by_query, by_key, by_value = (_empty_rows(x.shape, query) for x in (query, key, value))
     rows = query.shape[:3]
     by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
     by_slope = torch.empty(rows, dtype=torch.float64) if with_slopes else None
