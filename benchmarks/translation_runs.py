@@ -52,20 +52,14 @@ class Pair:
 MULTI30K = ("test_2016_flickr", "test_2017_flickr")
 PAIRS = {
     "de-en": Pair(corpus="multi30k", source="de", target="en", tests=MULTI30K),
-    "en-de": Pair(
-        corpus="multi30k",
-        source="en",
-        target="de",
-        tests=MULTI30K,
-        changes=("max_steps=4000",),
-    ),
+    "en-de": Pair(corpus="multi30k", source="en", target="de", tests=MULTI30K),
     "ja-en": Pair(
         corpus="small_parallel_enja",
         source="ja",
         target="en",
         tests=("test",),
         dev="dev",
-        changes=("max_steps=2000", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=3200", "warmup_steps=600", "schedule=linear"),
     ),
     "ro-en": Pair(
         corpus="roen_mixed",
@@ -74,7 +68,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=2400", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=3000", "warmup_steps=600", "schedule=linear"),
     ),
 }
 

@@ -54,6 +54,16 @@ def test_batches_are_padded_and_shifted():
     assert batch["decoder_input_ids"].tolist() == [[0, 7, 0, 0], [0, 9, 5, 6]]
 
 
+def test_generation_alone_keeps_keys_and_values():
+    """In training a cache would be copies for nothing."""
+    model, _ = load_run(small_run())
+    tokens = torch.tensor([[5, 6, 1]])
+    assert model(input_ids=tokens, decoder_input_ids=tokens).past_key_values is None
+    options = {"input_ids": tokens, "max_new_tokens": 3, "return_dict_in_generate": True}
+    assert model.generate(**options).past_key_values is not None
+    assert model.generate(**options, use_cache=False).past_key_values is None
+
+
 @pytest.mark.parametrize("attention", ["softmax", "adaptive"])
 def test_accumulated_batches_are_one_large_batch(tmp_path, attention):
     """The gradient of an update over two batches is that of all their pairs at once."""

@@ -34,9 +34,11 @@ def build_model(recipe: TranslationRecipe, tokenizer: PreTrainedTokenizerFast) -
         eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=tokenizer.pad_token_id,
         forced_eos_token_id=None,
+        use_cache=False,  # training would copy keys and values into it; generation has its own
     )
     config._attn_implementation = "sdpa"
     model = MarianMTModel(config)
+    model.generation_config.use_cache = True
     # No sentence contains padding.
     model.generation_config.suppress_tokens = [tokenizer.pad_token_id]
     model.generation_config.num_beams = 5
