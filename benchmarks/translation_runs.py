@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from adasparse.cli import machine
+from adasparse.cli.memory import keep_freed_memory
 from adasparse.training import ProgressBar, read_log, read_recipe
 from adasparse.training.files import write_text
 from adasparse.translation.data import PreparedData
@@ -59,7 +60,7 @@ PAIRS = {
         target="en",
         tests=("test",),
         dev="dev",
-        changes=("max_steps=3200", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=2000", "warmup_steps=600", "schedule=linear"),
     ),
     "ro-en": Pair(
         corpus="roen_mixed",
@@ -68,7 +69,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=3000", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=2400", "warmup_steps=600", "schedule=linear"),
     ),
 }
 
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--attention", action="append", choices=ATTENTION)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
+    keep_freed_memory()
     for name in options.pair or PAIRS:
         for attention in options.attention or ATTENTION:
             print(f"{name}, {attention}", file=sys.stderr)

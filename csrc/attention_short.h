@@ -49,7 +49,8 @@ struct ShortGradients : Gradients<T> {
     const IntVec<T> lane = lane_numbers<T>();
     int64_t size = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      for_each_vector(weights_of(number, first + r), in.k, [&](Vec<T> p, int, int64_t j) ADASPARSE_INLINE_BODY {
+      const T* row = weights_of(number, first + r);
+      for_each_vector(row, in.k, [&](Vec<T> p, int, int64_t j) ADASPARSE_INLINE_BODY {
         const Mask<T> inside = greater(p, Vec<T>{}) | is_nan(p);
         compress_index<T>(work.index.get() + size, inside,
                           lane + static_cast<typename Lanes<T>::Int>(j));
