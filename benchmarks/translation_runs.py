@@ -20,7 +20,6 @@ from pathlib import Path
 import torch
 
 from adasparse.cli import machine
-from adasparse.cli.memory import keep_freed_memory
 from adasparse.training import ProgressBar, read_log, read_recipe
 from adasparse.training.files import write_text
 from adasparse.translation.data import PreparedData
@@ -82,7 +81,6 @@ def main() -> None:
     parser.add_argument("--attention", action="append", choices=ATTENTION)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
-    keep_freed_memory()
     for name in options.pair or PAIRS:
         for attention in options.attention or ATTENTION:
             print(f"{name}, {attention}", file=sys.stderr)

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from adasparse.cli.errors import user_errors
-from adasparse.cli.memory import keep_freed_memory
 from adasparse.cli.quiet import hush_transformers
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ def demo(
         from adasparse.translation.demo import run_demo
 
         hush_transformers()
-        keep_freed_memory()
         console = Console(stderr=True, highlight=False)
         try:
             result = run_demo(

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from adasparse.cli.errors import user_errors
-from adasparse.cli.memory import keep_freed_memory
 from adasparse.cli.quiet import hush_transformers, is_first_process
 
 
@@ -45,7 +44,6 @@ def train(
         from adasparse.translation.train import train as run
 
         hush_transformers()
-        keep_freed_memory()
         settings = read_recipe(TranslationRecipe, recipe, changes or ())
         if dry_run:
             plan = asdict(rehearse(settings, resume=resume))

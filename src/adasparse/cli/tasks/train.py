@@ -5,7 +5,6 @@ import json
 import typer
 
 from adasparse.cli.errors import user_errors
-from adasparse.cli.memory import keep_freed_memory
 from adasparse.cli.quiet import hush_transformers
 from adasparse.cli.session import (
     AsJson,
@@ -38,7 +37,6 @@ def train(
         from adasparse.training import ProgressBar, read_recipe
 
         hush_transformers()
-        keep_freed_memory()
         settings = read_recipe(TaskRecipe, recipe, changes or ())
         if dry_run:
             tell_plan(dry_run_task(settings, resume=resume), settings, as_json=as_json)
