@@ -32,10 +32,10 @@ This page is made by `benchmarks/translation_report.py` from the files in
 .venv/bin/python benchmarks/translation_runs.py --corpora DATA --work runs
 ```
 
-Minutes compare nothing: other work ran beside most trainings, all but those of de → en had
+Minutes compare nothing: other work ran beside most trainings, and all but those of de → en had
 `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` raised to some GB, which saves page faults and
-changes no result, and none had yet left out the cache of keys and values. en → de was trained to
-4,000 updates and resumed. Speeds side by side are at the end.
+changes no result. en → de was trained to 4,000 updates and resumed. Speeds side by side are at the
+end.
 """
 
 

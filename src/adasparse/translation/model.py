@@ -34,7 +34,7 @@ def build_model(recipe: TranslationRecipe, tokenizer: PreTrainedTokenizerFast) -
         eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=tokenizer.pad_token_id,
         forced_eos_token_id=None,
-        use_cache=False,  # training would copy keys and values into it; generation has its own
+        use_cache=False,  # a forward pass would copy keys and values; generation has its own
     )
     config._attn_implementation = "sdpa"
     model = MarianMTModel(config)
