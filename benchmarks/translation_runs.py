@@ -59,7 +59,7 @@ PAIRS = {
         target="en",
         tests=("test",),
         dev="dev",
-        changes=("max_steps=2000", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=3600", "warmup_steps=600", "schedule=linear"),
     ),
     "ro-en": Pair(
         corpus="roen_mixed",
@@ -68,7 +68,7 @@ PAIRS = {
         tests=("test", "test_newstest2016"),
         dev="dev",
         vocabulary=8000,
-        changes=("max_steps=2400", "warmup_steps=600", "schedule=linear"),
+        changes=("max_steps=3600", "warmup_steps=600", "schedule=linear"),
     ),
 }
 

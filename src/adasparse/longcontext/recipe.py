@@ -1,13 +1,11 @@
 """What a long-context model is and how it is trained."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
 from adasparse.longcontext.tasks import BOS, EOS, PAD, TASKS, find_task
-from adasparse.training.recipe import MISTAKES
-
-Schedule = Literal["inverse-sqrt", "linear", "cosine"]
+from adasparse.training.recipe import MISTAKES, Schedule, too_small, training_mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,12 @@ class LongContextRecipe:
 
     def __post_init__(self) -> None:
         """Tell all mistakes at once."""
-        mistakes = [*self._size_mistakes(), *self._number_mistakes(), *self._own_mistakes()]
+        mistakes = [
+            *too_small(self, {"batch_size": 1}),
+            *training_mistakes(self),
+            *self._model_mistakes(),
+            *self._own_mistakes(),
+        ]
         if mistakes:
             raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
 
@@ -88,47 +91,15 @@ class LongContextRecipe:
         """Say what is wrong with the settings that one kind of training alone has."""
         return []
 
-    def _size_mistakes(self) -> list[str]:
-        least = {
-            **dict.fromkeys(("max_steps", "batch_size", "accumulate"), 1),
-            **dict.fromkeys(("log_steps", "eval_steps", "save_steps"), 1),
-            **dict.fromkeys(("warmup_steps", "patience", "average", "workers", "seed"), 0),
-            "keep": 2,
-        }
-        found = [
-            f"{name} must be at least {low}; got {getattr(self, name)}"
-            for name, low in least.items()
-            if getattr(self, name) < low
-        ]
-        if self.threads is not None and self.threads < 1:
-            found.append(f"threads must be at least 1; got {self.threads}")
-        if self.average > self.keep:
-            found.append(
-                f"keep must be at least average, whose checkpoints it keeps; "
-                f"got keep={self.keep} and average={self.average}"
-            )
-        return found
-
-    def _number_mistakes(self) -> list[str]:
-        found = []
-        if self.schedule not in get_args(Schedule):
-            choices = ", ".join(get_args(Schedule))
-            found.append(f"schedule must be one of {choices}; got {self.schedule!r}")
-        for name in ("learning_rate", "max_grad_norm"):
-            if not 0 < getattr(self, name) < float("inf"):
-                found.append(f"{name} must be above 0 and finite; got {getattr(self, name)}")
-        if not 0 <= self.weight_decay < float("inf"):
-            found.append(f"weight_decay must be at least 0; got {self.weight_decay}")
-        if not 0 < self.adam_beta2 < 1:
-            found.append(f"adam_beta2 must be between 0 and 1; got {self.adam_beta2}")
+    def _model_mistakes(self) -> list[str]:
         try:
             self.model_config(vocab_size=1)
         except ValueError as error:
             text = str(error).rstrip(".")
             for theirs, ours in _NAMES.items():
                 text = text.replace(theirs, ours)
-            found.append(text)
-        return found
+            return [text]
+        return []
 
     def model_config(self, **tokens: Any) -> LongContextConfig:
         """Return the configuration of the model, whose vocabulary and special tokens are given."""
@@ -212,9 +183,7 @@ class TaskRecipe(LongContextRecipe):
                 f"eval_lengths must be at least {shortest} for {self.task}; "
                 f"got {list(self.eval_lengths)}"
             )
-        if self.eval_examples < 1:
-            found.append(f"eval_examples must be at least 1; got {self.eval_examples}")
-        return found
+        return [*found, *too_small(self, {"eval_examples": 1})]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +205,7 @@ class LanguageRecipe(LongContextRecipe):
     dev_tokens: int = 50_000
 
     def _own_mistakes(self) -> list[str]:
-        found = []
-        for name, low in {"vocab_size": 257, "context": 2, "dev_tokens": 2}.items():
-            if getattr(self, name) < low:
-                found.append(f"{name} must be at least {low}; got {getattr(self, name)}")
+        found = too_small(self, {"vocab_size": 257, "context": 2, "dev_tokens": 2})
         if not 0 < self.dev_share < 1:
             found.append(f"dev_share must be between 0 and 1; got {self.dev_share}")
         return found

@@ -14,6 +14,7 @@ Recipe = TypeVar("Recipe")
 
 #: What a message about a recipe begins with, here and where a dataclass checks its own values.
 MISTAKES = "The recipe has mistakes: "
+Schedule = Literal["inverse-sqrt", "linear", "cosine"]
 
 
 def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()) -> Recipe:
@@ -85,6 +86,43 @@ def check_recipe(cls: type[Recipe], values: Mapping[str, Any]) -> Recipe:
     if mistakes:
         raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
     return recipe
+
+
+def training_mistakes(recipe: Any) -> list[str]:
+    """Say what is wrong with the settings that every kind of training has."""
+    least = {
+        **dict.fromkeys(("max_steps", "accumulate", "log_steps", "eval_steps", "save_steps"), 1),
+        **dict.fromkeys(("warmup_steps", "patience", "average", "workers", "seed"), 0),
+        "keep": 2,
+    }
+    found = too_small(recipe, least)
+    if recipe.threads is not None:
+        found += too_small(recipe, {"threads": 1})
+    if recipe.average > recipe.keep:
+        found.append(
+            "keep must be at least average, whose checkpoints it keeps; "
+            f"got keep={recipe.keep} and average={recipe.average}"
+        )
+    if recipe.schedule not in get_args(Schedule):
+        choices = ", ".join(get_args(Schedule))
+        found.append(f"schedule must be one of {choices}; got {recipe.schedule!r}")
+    for name in ("learning_rate", "max_grad_norm"):
+        if not 0 < getattr(recipe, name) < float("inf"):
+            found.append(f"{name} must be above 0 and finite; got {getattr(recipe, name)}")
+    if not 0 <= recipe.weight_decay < float("inf"):
+        found.append(f"weight_decay must be at least 0; got {recipe.weight_decay}")
+    if not 0 < recipe.adam_beta2 < 1:
+        found.append(f"adam_beta2 must be between 0 and 1; got {recipe.adam_beta2}")
+    return found
+
+
+def too_small(recipe: Any, least: Mapping[str, int]) -> list[str]:
+    """Say which settings are below the least they may be."""
+    return [
+        f"{name} must be at least {low}; got {getattr(recipe, name)}"
+        for name, low in least.items()
+        if getattr(recipe, name) < low
+    ]
 
 
 def _convert(value: Any, hint: Any) -> Any:

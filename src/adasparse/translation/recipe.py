@@ -4,16 +4,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from adasparse.integrations.huggingface import SparsityConfig
-from adasparse.training.recipe import MISTAKES
+from adasparse.training.recipe import MISTAKES, Schedule, too_small, training_mistakes
 
 Attention = Literal["softmax", "entmax", "adaptive"]
-Schedule = Literal["inverse-sqrt", "linear", "cosine"]
 #: Fields whose values are among a few words.
-CHOICES = {
-    "attention": get_args(Attention),
-    "schedule": get_args(Schedule),
-    "monitor": ("bleu", "loss"),
-}
+CHOICES = {"attention": get_args(Attention), "monitor": ("bleu", "loss")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,36 +95,22 @@ class TranslationRecipe:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        mistakes = [*self._size_mistakes(), *self._number_mistakes()]
+        mistakes = [*self._size_mistakes(), *training_mistakes(self), *self._own_mistakes()]
         if mistakes:
             raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
 
     def _size_mistakes(self) -> list[str]:
-        positive = (
-            *("encoder_layers", "decoder_layers", "width", "heads", "ffn", "max_steps"),
-            *("batch_tokens", "accumulate", "log_steps", "eval_steps", "save_steps", "eval_beam"),
-        )
-        found = [f"{name} must be at least 1; got {getattr(self, name)}" for name in positive
-                 if getattr(self, name) < 1]  # fmt: skip
-        atleast = {"warmup_steps": 0, "patience": 0, "average": 0, "workers": 0, "seed": 0}
-        for name, low in {**atleast, "keep": 2, "max_positions": 8}.items():
-            if getattr(self, name) < low:
-                found.append(f"{name} must be at least {low}; got {getattr(self, name)}")
-        if self.threads is not None and self.threads < 1:
-            found.append(f"threads must be at least 1; got {self.threads}")
+        sizes = ("encoder_layers", "decoder_layers", "width", "heads", "ffn")
+        least = dict.fromkeys((*sizes, "batch_tokens", "eval_beam"), 1)
+        found = too_small(self, {**least, "max_positions": 8})
         if not found and (self.width % self.heads or self.width % 2):
             found.append(
                 "width must be even and a multiple of heads; "
                 f"got width={self.width} and heads={self.heads}"
             )
-        if self.average > self.keep:
-            found.append(
-                f"keep must be at least average, whose checkpoints it keeps; "
-                f"got keep={self.keep} and average={self.average}"
-            )
         return found
 
-    def _number_mistakes(self) -> list[str]:
+    def _own_mistakes(self) -> list[str]:
         found = []
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
@@ -138,13 +119,6 @@ class TranslationRecipe:
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 found.append(f"{name} must be in [0, 1); got {getattr(self, name)}")
-        for name in ("learning_rate", "max_grad_norm"):
-            if not 0 < getattr(self, name) < float("inf"):
-                found.append(f"{name} must be above 0 and finite; got {getattr(self, name)}")
-        if not 0 <= self.weight_decay < float("inf"):
-            found.append(f"weight_decay must be at least 0; got {self.weight_decay}")
-        if not 0 < self.adam_beta2 < 1:
-            found.append(f"adam_beta2 must be between 0 and 1; got {self.adam_beta2}")
         try:
             self.sparsity()
         except ValueError as error:
