@@ -1,4 +1,4 @@
-"""Trainings of long-context models from the command line: what all of them do alike."""
+"""Trainings from the command line: what all of them do alike."""
 
 import json
 from collections.abc import Callable
@@ -20,8 +20,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Changes of the recipe, such as attention=softmax. An unknown key is answered with "
-        "all that there are.",
+        help="Changes of the recipe, such as attention=softmax; what it leaves open, such as "
+        "output, must be given. An unknown key is answered with all that there are.",
     ),
 ]
 Resume = Annotated[
@@ -41,7 +41,7 @@ def message_console() -> "Console":
 
 
 def tell_plan(plan: "DryRun", recipe: "LongContextRecipe", *, as_json: bool) -> None:
-    """Print what a training would do."""
+    """Print what a training of a long-context model would do."""
     from dataclasses import asdict
 
     hours = plan.seconds_per_step * recipe.max_steps / 3600

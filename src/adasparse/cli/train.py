@@ -2,32 +2,20 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers, is_first_process
+from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.session import AsJson, Changes, IsDry, Recipe, Resume, run_session
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A YAML file, such as recipes/tiny.yaml.")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="Changes of the recipe, such as attention=softmax; data and output must be "
-            "given. An unknown key is answered with all that there are.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the training in the output folder.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything in seconds, write nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    recipe: Recipe,
+    changes: Changes = None,
+    resume: Resume = False,
+    dry_run: IsDry = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a translation model; interrupt it any time and go on with --resume.
 
@@ -36,9 +24,7 @@ def train(
     and tensorboard/. For several processes: torchrun --nproc-per-node 2 -m adasparse train ...
     """
     with user_errors():
-        from rich.console import Console
-
-        from adasparse.training import ProgressBar, TrainingStopped, read_recipe
+        from adasparse.training import ProgressBar, read_recipe
         from adasparse.translation.dry_run import dry_run as rehearse
         from adasparse.translation.recipe import TranslationRecipe
         from adasparse.translation.train import train as run
@@ -50,18 +36,18 @@ def train(
             plan["hours_at_most"] = plan["seconds_per_step"] * settings.max_steps / 3600
             typer.echo(json.dumps(plan, indent=2) if as_json else _describe(plan))
             return
-        console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        progress = ProgressBar({"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}, console)
-        try:
-            output = run(settings, resume=resume, report=console.print, progress=progress)
-        except (TrainingStopped, KeyboardInterrupt) as stopped:
-            if is_first_process():
-                reason = str(stopped) or "Interrupted."
-                console.print(f"{reason} Add --resume to the same command to go on.")
-            raise typer.Exit(1) from stopped
-        results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    if not is_first_process():
+        metrics = {"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}
+        found = run_session(
+            lambda console: run(
+                settings,
+                resume=resume,
+                report=console.print,
+                progress=ProgressBar(metrics, console),
+            )
+        )
+    if found is None:
         return
+    output, results = found
     if as_json:
         typer.echo(json.dumps({"output": str(output), **results}, indent=2))
         return
