@@ -369,6 +369,23 @@ ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {
   return __builtin_popcount(chosen);
 }
 
+// The chosen lanes hold the numbers from `from` on, one after the other, the others zero.
+template <class T>
+ADASPARSE_INLINE Vec<T> expand_load(const T* from, Mask<T> mask) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return reinterpret_cast<FloatVector>(_mm512_maskz_expandloadu_ps(mask, from));
+  else
+    return reinterpret_cast<DoubleVector>(_mm512_maskz_expandloadu_pd(mask, from));
+#else
+  const unsigned chosen = bits(mask);
+  Vec<T> v{};
+  for (int i = 0; i < Lanes<T>::count; ++i)
+    if (chosen >> i & 1) v[i] = *from++;
+  return v;
+#endif
+}
+
 // ---------------------------------------------------------------- two at a time
 
 // Two vectors in step. A chain of dependent operations on one vector leaves the processor idle;

@@ -166,20 +166,40 @@ double bound_from_best(const Map& map, const RowMaximum<T>& row) {
   return c * (1 - 1e-6);  // rounding must not carry it over the root
 }
 
-// Packs the scores that can be in the support when the normalizer is at least c, less the maximum.
+// Scores less the maximum that are not above this are not in the support when the normalizer is at
+// least c. Rounded down a little: an extra candidate costs nothing, a lost one would be wrong.
+template <class T>
+T candidate_cut(double eps, double c) {
+  const double edge = c - 1 / eps;
+  return static_cast<T>(edge - 1e-6 * std::fabs(edge));
+}
+// Packs the scores above the cut, less the maximum.
 template <class T>
 int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T* to) {
   using V = Vec<T>;
-  // Rounded down a little: an extra candidate costs nothing, a lost one would be wrong.
-  const double edge = c - 1 / eps;
-  const V shift = broadcast<T>(max);
-  const V cut = broadcast<T>(static_cast<T>(edge - 1e-6 * std::fabs(edge)));
+  const V shift = broadcast<T>(max), cut = broadcast<T>(candidate_cut<T>(eps, c));
   int64_t packed = 0;
   for_each_vector(row, n, [&](V s, int, int64_t) ADASPARSE_INLINE_BODY {
     const V z = s - shift;
     packed += compress_store<T>(to + packed, greater(z, cut), z);
   });
   return packed;
+}
+
+// Puts the weights of packed candidates, `count` at the front of `weights`, where their scores are.
+template <class T>
+void unpack_weights(const T* row, int64_t n, T max, double eps, double c, int64_t count,
+                    T* weights) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  const V shift = broadcast<T>(max), cut = broadcast<T>(candidate_cut<T>(eps, c));
+  // From the end on, so that nothing is overwritten before it is read.
+  for (int64_t j = (n - 1) / width * width; j >= 0; j -= width) {
+    const Mask<T> chosen = greater(
+        load_first(row + j, n - j, -std::numeric_limits<T>::infinity()) - shift, cut);
+    count -= __builtin_popcount(bits(chosen));
+    store_first(weights + j, expand_load<T>(weights + count, chosen), n - j);
+  }
 }
 
 // Newton's method from a lower bound c on packed candidates, until F is below 1 + enough.
@@ -214,20 +234,111 @@ struct Guess {
   double c = 0;
 };
 
-// c falls as alpha grows, so that the cheap maps bracket it: 1.5 below (and softmax above) for
-// alpha < 1.5, sparsemax below (and 1.5 above) otherwise. Between them log N is interpolated.
+// Sums of t^x, t = 1 + eps u, for the four whole x around 1/eps. Together they cost a fraction of
+// one of p = t^(1/eps), and the logarithm of such a sum is a smooth and convex function of x:
+// interpolated, it gives F and S within half a percent as a rule; a line through two of its points
+// is a lower bound of F.
+class WholePowers {
+ public:
+  static constexpr double kLeast = 1. / 64;  // below this eps, softmax tells c well enough
+
+  explicit WholePowers(double eps)
+      : eps_(eps), first_(static_cast<int>(1 / eps) - 1), part_(float(1 / eps - first_ - 1)) {
+    for (int i = 0; i < 4; ++i) {
+      mass_[i] = slope_[i] = 1;  // Lagrange's weights
+      for (int j = 0; j < 4; ++j) {
+        if (j == i) continue;
+        mass_[i] *= (part_ + 1 - float(j)) / float(i - j);
+        slope_[i] *= (part_ - float(j)) / float(i - j);
+      }
+    }
+    while (2 << squarings_ <= first_) ++squarings_;
+  }
+
+  // Newton's method from below.
+  template <class T>
+  Guess rise(const T* row, int64_t n, T top, Guess guess) const {
+    const float eps = static_cast<float>(eps_);
+    for (int step = 0; step < kSteps; ++step) {
+      const FloatVector log = logs_of_sums(row, n, top, guess.c);
+      const float left = log[1] + part_ * (log[1] - log[0]);
+      const float right = log[2] - (1 - part_) * (log[3] - log[2]);
+      if (larger(left, right) > kSure) guess.bound = guess.c;
+      float mass = 0, slope = 0;
+      for (int i = 0; i < 4; ++i) {
+        mass += mass_[i] * log[i];
+        slope += slope_[i] * log[i];
+      }
+      mass -= kAbove;
+      const FloatVector power = exp(FloatVector{mass - slope, -eps * mass});
+      guess.c += static_cast<double>(power[0] * (1 - power[1]) / eps);
+      if (!(mass > kEnough)) break;
+    }
+    return guess;
+  }
+
+ private:
+  static constexpr int kSteps = 8;  // 3 or 4 are the rule
+  static constexpr float kEnough = 0.05f;  // one step more, and no more than kAbove is left
+  static constexpr float kAbove = 5e-4f;   // moves of p lead down to one, not up
+  static constexpr float kSure = 1e-3f;  // more than rounding makes of nothing
+
+  template <class T>
+  FloatVector logs_of_sums(const T* row, int64_t n, T top, double c) const {
+    using X = Two<Vec<T>>;
+    const T eps = static_cast<T>(eps_);
+    // Small enough not to count, large enough for all powers to be normal numbers.
+    const X least = all<X>(first_ ? static_cast<T>(std::exp(-80. / (first_ + 3))) : T(0));
+    const X shift = all<X>(top), base = all<X>(static_cast<T>(1 - eps_ * c));
+    double total[4] = {};
+    const auto add = [&](auto first) {
+      for_each_block<T>(n, [&](int64_t begin, int64_t size) {
+        X sums[4] = {all<X>(0), all<X>(0), all<X>(0), all<X>(0)};
+        for_each_two(row + begin, size, [&](X s, int64_t, int64_t) ADASPARSE_INLINE_BODY {
+          const X t = max((s - shift) * eps + base, least);
+          X power = first(t);
+          sums[0] = sums[0] + power;
+          for (int i = 1; i < 4; ++i) {
+            power = power * t;
+            sums[i] = sums[i] + power;
+          }
+        });
+        for (int i = 0; i < 4; ++i) total[i] += sum_two<T>(sums[i]);
+      });
+    };
+    if (first_ == 0)
+      add([&](X t) ADASPARSE_INLINE_BODY { return select(greater(t, least), all<X>(1), least); });
+    else if (first_ == 1)
+      add([](X t) ADASPARSE_INLINE_BODY { return t; });
+    else if (first_ == 2)
+      add([](X t) ADASPARSE_INLINE_BODY { return t * t; });
+    else if (first_ == 3)
+      add([](X t) ADASPARSE_INLINE_BODY { return t * t * t; });
+    else
+      add([&](X t) ADASPARSE_INLINE_BODY {
+        X power = t;
+        for (int bit = squarings_ - 1; bit >= 0; --bit) {
+          power = power * power;
+          if (first_ >> bit & 1) power = power * t;
+        }
+        return power;
+      });
+    FloatVector found = FloatVector{} + 1.f;
+    for (int i = 0; i < 4; ++i) found[i] = static_cast<float>(total[i]);
+    return log_positive(found);
+  }
+
+  double eps_;
+  int first_, squarings_ = 0;  // the lowest x, and how often t is squared on the way to it
+  float part_;                 // of the way from the second x to the third that 1/eps is at
+  float mass_[4], slope_[4];
+};
+
+// c falls as alpha grows: the cheap maps of 1.5 and 2 give lower bounds of it.
 template <class T>
-Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& top, T* scratch) {
-  constexpr double enough = 0.01;
-  const bool is_lower = eps < 0.5;
-  const Entmax15Map<T> middle;
-  const SparsemaxMap<T> end;
-  Guess guess;
-  double other;  // log N at the denser neighbour
-  if (is_lower) {
-    guess.bound = bound_from_best(middle, top);
-    const int64_t count = pack_candidates(row, n, top.max, 0.5, guess.bound, scratch);
-    guess.bound = rise(middle, scratch, count, guess.bound, enough);
+Guess guess_row(const T* row, int64_t n, double eps, const RowMaximum<T>& top, T* scratch) {
+  constexpr double enough = 0.03;
+  if (eps < WholePowers::kLeast) {
     using X = Two<Vec<T>>;
     X total = all<X>(0);
     const X shift = all<X>(top.max);
@@ -235,19 +346,15 @@ Guess guess_between(const T* row, int64_t n, double eps, const RowMaximum<T>& to
       const X z = s - shift;
       total = total + X{rough_exp(z.a), rough_exp(z.b)};
     });
-    other = std::log(sum_two<T>(total));
-  } else {
-    guess.bound = bound_from_best(end, top);
-    const int64_t count = pack_candidates(row, n, top.max, 0.5, guess.bound, scratch);
-    guess.bound = rise(end, scratch, count, guess.bound, enough);
-    other = log_count_of(rise(middle, scratch, count, guess.bound, enough), 0.5);
+    return {0, normalizer_of(std::log(sum_two<T>(total)), eps)};
   }
-  const double lower = log_count_of(guess.bound, is_lower ? 0.5 : 1.);
-  const double power =
-      is_lower ? smaller(3., larger(0.8, guess_power(lower, other))) : kGuessPower;
-  const double log_count = lower + (other - lower) * std::pow(guess_base(eps), power);
-  guess.c = larger(guess.bound, normalizer_of(log_count, eps));
-  return guess;
+  const auto bound = [&](const auto& map) {
+    const double c = bound_from_best(map, top);
+    return rise(map, scratch, pack_candidates(row, n, top.max, map.eps(), c, scratch), c, enough);
+  };
+  const double c = eps < 0.5 ? bound(Entmax15Map<T>()) : bound(SparsemaxMap<T>());
+  const double log_count = log_count_of(c, eps < 0.5 ? 0.5 : 1);
+  return WholePowers(eps).rise(row, n, top.max, {c, normalizer_of(log_count, eps)});
 }
 
 // p at c + move for p at c: t = 1 + eps u becomes t - eps move, so that p is multiplied by
@@ -262,7 +369,7 @@ ADASPARSE_INLINE X moved_weight(X p, X t, X move, double eps) {
   const T second = static_cast<T>((1 - eps) / 2), third = static_cast<T>((1 - 2 * eps) / 3);
   const X y = move / t, y2 = y * y;
   X moved = max(p * (T(1) - y * (T(1) - y * second * (T(1) - y * third))), p * T(1e-3));
-  const auto is_far = greater(p * y2 * y2, t * T(5e-5));
+  const auto is_far = greater(p * y2 * y2, max(t, all<X>(0)) * T(5e-5));
   if (__builtin_expect(any(is_far), 0))
     moved = select(is_far, p * power_of_1p<X>(y * -e, 1 / e), moved);
   return select(greater(t, max(move * e, all<X>(0))), moved, all<X>(0));
@@ -297,9 +404,9 @@ double move_row(const T* row, int64_t n, T max, double eps, double c, double del
   return total;
 }
 
-// Solves one row. `scratch` holds n + two vectors. For maps that are dear to evaluate and rows
-// whose support is broad, `weights` (if not null) ends up holding p and `*filled` is set. `known`
-// is a lower bound of max + c, if there is one.
+// Solves one row. `scratch` holds n + two vectors. For maps that are dear to evaluate, `weights` (if
+// not null) ends up holding p and `*filled` is set. `known` is a lower bound of max + c, if there
+// is one.
 template <class T, class Map>
 Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weights, bool* filled,
                      double known = -std::numeric_limits<double>::infinity()) {
@@ -324,22 +431,19 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
       if constexpr (Map::kIsCheap)
         guess.bound = guess.c = known > out.max ? known - out.max : bound_from_best(map, top);
       else
-        guess = guess_between(row, n, eps, top, scratch);
+        guess = guess_row(row, n, eps, top, scratch);
     }
     const T* values = row;
     T shift = top.max;
     int64_t count = n;
+    if (Map::kIsCheap) weights = nullptr;  // evaluating once more is as cheap as keeping them
     // A look at the first scores tells a row so broad that packing would be of no use.
     const int64_t sample = smaller(n, int64_t{8} * Lanes<T>::count);
     if (eps > 0 && (Map::kIsCheap || pack_candidates(row, sample, top.max, eps, guess.bound,
                                                      scratch) <= sample * 3 / 4)) {
-      const int64_t packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
-      if (Map::kIsCheap || packed <= n / 2) {
-        values = scratch;
-        count = packed;
-        shift = 0;
-        weights = nullptr;
-      }
+      values = scratch;
+      count = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
+      shift = 0;
     }
     double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps), c = guess.c;
     double width = high;
@@ -353,7 +457,7 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
       if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
         // Move p itself: by Newton's step, then by what is left.
         for (int i = 0; i < kMoves && sums.mass - 1 > kMoved; ++i) {
-          sums.mass = move_row(row, n, top.max, eps, c, delta, weights);
+          sums.mass = move_row(values, count, shift, eps, c, delta, weights);
           c += delta;
           delta = (sums.mass - 1) / sums.slope;
         }
@@ -369,11 +473,10 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
         if (!(next > low && next < high)) break;  // neighbors: nothing lies between
       }
       if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c))) break;
-      // A sum above one proves c a lower bound: what it excludes is not looked at again.
-      if (!Map::kIsCheap && is_convex && values == scratch && excess > 0)
-        count = pack_candidates(scratch, count, T(0), eps, c, scratch);
       c = next;
     }
+    if (weights && values == scratch)
+      unpack_weights(row, n, top.max, eps, guess.bound, count, weights);
     out.c = c;
     out.scale = 1 / sums.mass;
     *filled = weights != nullptr;
@@ -429,7 +532,7 @@ ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enou
   return mass;
 }
 
-// As guess_between, a row per lane; `best` are a few scores of every row.
+// A guess of c, a row per lane; `best` are a few scores of every row.
 template <class T>
 Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, double eps) {
   using V = Vec<T>;
