@@ -28,7 +28,6 @@ struct Backward : SparseGradients<T> {
   using Base::key;
   using Base::planes;
   using Base::query;
-  using Base::row_gradients;
   using Base::run_sparse;
   using Base::value;
 
@@ -69,13 +68,15 @@ struct Backward : SparseGradients<T> {
         T *weight = weights + r * stride, *gradient = gradients + r * stride;
         const double* state = a.state + (number * in.q + i + r) * kRowState;
         with_map<T>(alpha_of(in, head.b, head.h, i + r), [&](const auto& map) {
-          write_weights(map, weight, n, {state[0], state[1], state[2]}, false, weight);
+          write_weights(map, weight, n, {state[0], state[1], state[2]}, false, weight,
+                        work.row.get());
         });
         for (int64_t j = 0; j < n && !are_values_finite; ++j)
           if (weight[j] == 0) gradient[j] = 0;
         const Dropout dropout(in.seed, in.dropout_p, number * in.q + i + r);
         if (in.dropout_p > 0) drop(dropout, n, grown(), gradient);
-        row_gradients(number, i + r, weight, gradient, nullptr, n, work.row.get());
+        this->template row_gradients<true>(number, i + r, weight, gradient, nullptr, n,
+                                           work.row.get());
         std::memcpy(gradient, work.row.get(), sizeof(T) * static_cast<size_t>(n));
         if (in.dropout_p > 0) drop(dropout, n, grown(), weight);
       }

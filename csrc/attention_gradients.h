@@ -57,7 +57,9 @@ struct Gradients {
   }
 
   // Gradient by the scores of one row from that by its weights, with all that follows from it but
-  // for queries and keys. `index` may be null for columns 0 to n. Leaves scale * gradient.
+  // for queries and keys. `index` may be null for columns 0 to n. `by_score` may hold sigma, and
+  // is left with scale * gradient.
+  template <bool HasSigma = false>
   void row_gradients(int64_t head, int64_t i, const T* weight, const T* by_weight,
                      const int32_t* index, int64_t n, T* by_score) const {
     const int64_t number = head * in.q + i;
@@ -65,8 +67,9 @@ struct Gradients {
     double by_alpha = 0;
     if (n)
       with_map<T>(alpha, [&](const auto& map) {
-        by_alpha = a.grad_alpha ? backward_row<true>(map, weight, by_weight, n, by_score)
-                                : backward_row<false>(map, weight, by_weight, n, by_score);
+        by_alpha = a.grad_alpha
+                       ? backward_row<true, HasSigma>(map, weight, by_weight, n, by_score)
+                       : backward_row<false, HasSigma>(map, weight, by_weight, n, by_score);
       });
     if (a.grad_alpha) a.grad_alpha[number] = by_alpha;
     if (a.grad_slopes) {

@@ -47,32 +47,35 @@ void for_each_run(const Arguments& a, const Body& body) {
 
 // ---------------------------------------------------------------- forward
 
-// Writes p of a solved row.
+// Writes p of a solved row, and sigma to `slopes` unless that is null or p is there already.
 template <class T, class Map>
 void write_weights(const Map& map, const T* row, int64_t n, const Normalizer& solved, bool filled,
-                   T* weights) {
+                   T* weights, T* slopes = nullptr) {
   using V = Vec<T>;
   if (!solved.is_regular()) {
     const T value = std::isnan(solved.max) ? std::numeric_limits<T>::quiet_NaN() : T(0);
     fill(weights, n, value);
+    if (slopes) fill(slopes, n, T(0));
     return;
   }
-  const V scale = broadcast<T>(static_cast<T>(solved.scale));
+  const T scale = static_cast<T>(solved.scale);
   if (filled) {
-    if (solved.scale != 1)
+    if (scale != 1)
       for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
         store_first(weights + j, p * scale, count);
       });
     return;
   }
-  const V shift = broadcast<T>(static_cast<T>(solved.max));
-  const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
-  const V edge = broadcast<T>(static_cast<T>(solved.c - 1 / map.eps()));
-  for_each_vector(row, n, [&](V s, int count, int64_t j) ADASPARSE_INLINE_BODY {
-    const V z = s - shift;
-    V p{}, sigma;
+  using X = Two<V>;
+  const X shift = all<X>(static_cast<T>(solved.max));
+  const X at = all<X>(static_cast<T>(map.at(solved.c)));
+  const X edge = all<X>(static_cast<T>(solved.c - 1 / map.eps()));
+  for_each_two(row, n, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
+    const X z = s - shift;
+    X p = all<X>(0), sigma = p;
     if (Map::kIsCheap || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
-    store_first(weights + j, p * scale, count);
+    store_two(weights + j, p * scale, count);
+    if (slopes) store_two(slopes + j, sigma * scale, count);
   });
 }
 
@@ -220,9 +223,8 @@ ADASPARSE_INLINE V second_tail(V x) {
 
 // dp/dalpha at fixed c: with L = log p and y = -eps L it is -p L^2 (e^y - 1 - y) / y^2.
 template <class T>
-ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, double eps) {
+ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, Vec<T> log_p, double eps) {
   using V = Vec<T>;
-  const V log_p = log_positive(p);
   const V y = static_cast<T>(-eps) * log_p;
   const V near = p * log_p * log_p * second_tail(y);
   const V far = (sigma - p - p * y) * static_cast<T>(1 / (eps * eps));
@@ -230,9 +232,9 @@ ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, double eps) {
   return select(greater(p, V{}), -value, V{});
 }
 
-// One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma.
-// Returns the gradient by alpha if it is wanted.
-template <bool WithAlpha, class T, class Map>
+// One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores
+// may hold already. Returns the gradient by alpha if it is wanted.
+template <bool WithAlpha, bool HasSigma, class T, class Map>
 double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
@@ -242,19 +244,38 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     for (; j + width <= begin + size; j += width) body(j, int64_t{width});
     if (j < begin + size) body(j, begin + size - j);
   };
-  double slope = 0, weighted = 0;
+  // What gradients have in common must not drown the gradient by alpha.
+  V common{};
+  if constexpr (WithAlpha) {
+    walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+      const V p = load_first(weights + j, count, T(0));
+      common += select(greater(p, V{}), p * load_first(grad + j, count, T(0)), V{});
+    });
+    common = broadcast<T>(sum_lanes<T>(common));
+  }
+  double slope = 0, weighted = 0, by_alpha = 0, by_all = 0;
   for_each_block<T>(n, [&](int64_t begin, int64_t size) {
-    V slopes{}, products{};
+    V slopes{}, products{}, terms{}, others{};
     walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
-      const V sigma = map.sigma_of(load_first(weights + j, count, T(0)));
+      const V p = load_first(weights + j, count, T(0)), g = load_first(grad + j, count, T(0));
+      const V log_p = log_positive(p);
+      const V sigma =
+          HasSigma ? load_first(grad_scores + j, count, T(0)) : map.sigma_of(p, log_p);
+      const Mask<T> inside = greater(sigma, V{});
       slopes += sigma;
       // A gradient that is not finite must not leak out of the support.
-      products +=
-          select(greater(sigma, V{}), sigma * load_first(grad + j, count, T(0)), V{});
-      if (!Map::kIsSigmaCheap) store_first(grad_scores + j, sigma, count);
+      products += select(inside, sigma * g, V{});
+      if (!Map::kIsSigmaCheap && !HasSigma) store_first(grad_scores + j, sigma, count);
+      if constexpr (WithAlpha) {
+        const V term = weight_by_alpha<T>(p, sigma, log_p, map.eps());
+        terms += select(inside, term * (g - common), select(is_nan(p), p, V{}));
+        others += term;
+      }
     });
     slope += static_cast<double>(sum_lanes<T>(slopes));
     weighted += static_cast<double>(sum_lanes<T>(products));
+    by_alpha += static_cast<double>(sum_lanes<T>(terms));
+    by_all += static_cast<double>(sum_lanes<T>(others));
   });
   // A row of NaN weights has NaN gradients; a fully masked row has none.
   if (slope == 0) {
@@ -262,31 +283,16 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     fill(grad_scores, n, value);
     return static_cast<double>(value);
   }
-  const T rounded = static_cast<T>(weighted / slope);
-  const V mean = broadcast<T>(rounded);
-  double by_alpha = 0, unweighted = 0;
-  for_each_block<T>(n, [&](int64_t begin, int64_t size) {
-    V products{}, terms{};
-    walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
-      const V p = load_first(weights + j, count, T(0));
-      const V sigma =
-          Map::kIsSigmaCheap ? map.sigma_of(p) : load_first(grad_scores + j, count, T(0));
-      const V centered = load_first(grad + j, count, T(0)) - mean;
-      const V outside = select(is_nan(p), p, V{});
-      store_first(grad_scores + j, select(greater(sigma, V{}), sigma * centered, outside), count);
-      if constexpr (WithAlpha) {
-        const V term = weight_by_alpha<T>(p, sigma, map.eps());
-        products += select(greater(sigma, V{}), term * centered, outside);
-        terms += term;
-      }
-    });
-    if constexpr (WithAlpha) {
-      by_alpha += static_cast<double>(sum_lanes<T>(products));
-      unweighted += static_cast<double>(sum_lanes<T>(terms));
-    }
+  const V mean = broadcast<T>(static_cast<T>(weighted / slope));
+  walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+    const V p = load_first(weights + j, count, T(0));
+    const V sigma = Map::kIsSigmaCheap && !HasSigma ? map.sigma_of(p, p)
+                                                    : load_first(grad_scores + j, count, T(0));
+    const V centered = load_first(grad + j, count, T(0)) - mean;
+    store_first(grad_scores + j,
+                select(greater(sigma, V{}), sigma * centered, select(is_nan(p), p, V{})), count);
   });
-  // The rounding of the mean is one and the same in every term: it would add up.
-  return by_alpha - (weighted / slope - static_cast<double>(rounded)) * unweighted;
+  return by_alpha - (weighted / slope - static_cast<double>(common[0])) * by_all;
 }
 
 template <class IO, class T>
@@ -301,9 +307,9 @@ void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double 
       IO* grad_scores = static_cast<IO*>(a.grad_scores) + i * n;
       const auto run = [&](const T* w, const T* d, T* to) {
         if (a.grad_alpha)
-          a.grad_alpha[i] = backward_row<true>(map, w, d, n, to);
+          a.grad_alpha[i] = backward_row<true, false>(map, w, d, n, to);
         else
-          backward_row<false>(map, w, d, n, to);
+          backward_row<false, false>(map, w, d, n, to);
       };
       if constexpr (direct) {
         run(weights, grad, grad_scores);

@@ -9,7 +9,7 @@
 // offers, for X a vector or two of them:
 //   at(c)                what `eval` needs of a normalizer
 //   eval(z, at, p, sigma) both, exactly zero outside the support
-//   sigma_of(p)          sigma from p alone (backward)
+//   sigma_of(p, log_p)   sigma from p and its logarithm (backward)
 //   step(F, S)           Newton's step for c from F = sum p and S = sum sigma, taken on
 //                        (F^eps - 1) / eps, which is convex and decreasing for alpha <= 2, so that
 //                        steps from below never overshoot
@@ -34,7 +34,7 @@ struct SoftmaxMap {
   ADASPARSE_INLINE void eval(X z, X c, X& p, X& sigma) const {
     p = sigma = exp(z - c);
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p) const { return p; }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return p; }
   double step(double f, double) const { return std::log(f); }
   Vec<T> step(Vec<T> f, Vec<T>) const { return log_positive(f); }
 };
@@ -52,7 +52,7 @@ struct Entmax15Map {
     sigma = max(base + z * T(0.5), all<X>(0));
     p = sigma * sigma;
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p) const { return sqrt(p); }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return sqrt(p); }
   double step(double f, double s) const { return 2 * (f - std::sqrt(f)) / s; }
   Vec<T> step(Vec<T> f, Vec<T> s) const { return 2 * (f - sqrt(f)) / s; }
 };
@@ -70,7 +70,7 @@ struct SparsemaxMap {
     p = max(base + z, all<X>(0));
     sigma = select(greater(p, all<X>(0)), all<X>(1), all<X>(0));
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p) const {
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const {
     return select(greater(p, Vec<T>{}), broadcast<T>(1), Vec<T>{});
   }
   double step(double f, double s) const { return (f - 1) / s; }
@@ -105,8 +105,8 @@ struct GeneralMap {
     sigma = select(inside, power_of_1p<X>(x, power_), all<X>(0));
     p = select(inside, sigma * t, all<X>(0));
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p) const {
-    return select(greater(p, Vec<T>{}), exp(slope_ * log_positive(p)), Vec<T>{});
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T> log_p) const {
+    return select(greater(p, Vec<T>{}), exp(slope_ * log_p), Vec<T>{});
   }
   double step(double f, double s) const {
     return f * -std::expm1(-eps_ * std::log(f)) / (eps_ * s);

@@ -278,9 +278,9 @@ class WholePowers {
   }
 
  private:
-  static constexpr int kSteps = 8;  // 3 or 4 are the rule
-  static constexpr float kEnough = 0.05f;  // one step more, and no more than kAbove is left
-  static constexpr float kAbove = 5e-4f;   // moves of p lead down to one, not up
+  static constexpr int kSteps = 8;  // 2 or 3 are the rule
+  static constexpr float kEnough = 0.2f;  // one step more leaves a hundredth of it
+  static constexpr float kAbove = 5e-4f;  // moves of p lead down to a sum of one, not up
   static constexpr float kSure = 1e-3f;  // more than rounding makes of nothing
 
   template <class T>
@@ -445,7 +445,8 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
       count = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
       shift = 0;
     }
-    double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps), c = guess.c;
+    double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps);
+    double c = guess.c > guess.bound && guess.c < high ? guess.c : guess.bound;
     double width = high;
     Sums sums;
     for (int step = 0; step < kMaxSteps; ++step) {
