@@ -186,6 +186,14 @@ int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T*
   return packed;
 }
 
+// The same, unless a look at the first scores tells that hardly any would be left out: then -1.
+template <class T>
+int64_t pack_few_candidates(const T* row, int64_t n, T max, double eps, double c, T* to) {
+  const int64_t sample = smaller(n, int64_t{8} * Lanes<T>::count);
+  if (pack_candidates(row, sample, max, eps, c, to) > sample * 3 / 4) return -1;
+  return pack_candidates(row, n, max, eps, c, to);
+}
+
 // Puts the weights of packed candidates, `count` at the front of `weights`, where their scores are.
 template <class T>
 void unpack_weights(const T* row, int64_t n, T max, double eps, double c, int64_t count,
@@ -232,6 +240,7 @@ constexpr double kGuessPower = 1.4;  // for alpha > 1.5, where the shape varies 
 struct Guess {
   double bound = 0;  // c is at least this
   double c = 0;
+  int64_t packed = -1;  // candidates that are packed already, if they are
 };
 
 // Sums of t^x, t = 1 + eps u, for the four whole x around 1/eps. Together they cost a fraction of
@@ -354,7 +363,11 @@ Guess guess_row(const T* row, int64_t n, double eps, const RowMaximum<T>& top, T
   };
   const double c = eps < 0.5 ? bound(Entmax15Map<T>()) : bound(SparsemaxMap<T>());
   const double log_count = log_count_of(c, eps < 0.5 ? 0.5 : 1);
-  return WholePowers(eps).rise(row, n, top.max, {c, normalizer_of(log_count, eps)});
+  const Guess start{c, normalizer_of(log_count, eps),
+                    pack_few_candidates(row, n, top.max, eps, c, scratch)};
+  const WholePowers powers(eps);
+  return start.packed < 0 ? powers.rise(row, n, top.max, start)
+                          : powers.rise(scratch, start.packed, T(0), start);
 }
 
 // p at c + move for p at c: t = 1 + eps u becomes t - eps move, so that p is multiplied by
@@ -437,12 +450,16 @@ Normalizer solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* wei
     T shift = top.max;
     int64_t count = n;
     if (Map::kIsCheap) weights = nullptr;  // evaluating once more is as cheap as keeping them
-    // A look at the first scores tells a row so broad that packing would be of no use.
-    const int64_t sample = smaller(n, int64_t{8} * Lanes<T>::count);
-    if (eps > 0 && (Map::kIsCheap || pack_candidates(row, sample, top.max, eps, guess.bound,
-                                                     scratch) <= sample * 3 / 4)) {
+    int64_t packed = -1;
+    if (guess.packed >= 0)
+      packed = pack_candidates(scratch, guess.packed, T(0), eps, guess.bound, scratch);
+    else if (Map::kIsCheap)
+      packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
+    else if (eps > 0)
+      packed = pack_few_candidates(row, n, top.max, eps, guess.bound, scratch);
+    if (packed >= 0) {
       values = scratch;
-      count = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
+      count = packed;
       shift = 0;
     }
     double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps);
