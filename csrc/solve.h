@@ -228,14 +228,6 @@ inline double normalizer_of(double log_count, double eps) {
 inline double log_count_of(double c, double eps) {
   return eps == 0 ? c : -std::log1p(-eps * c) / eps;
 }
-// How far log N has moved at eps from `upper`, that of the cheap alpha below (1 or 1.5), towards
-// `lower`, that of the one above (1.5 or 2), is 1 - base^power. Fitted to Gaussian scores of
-// several spreads and lengths: a guess that Newton's method then corrects.
-inline double guess_base(double eps) { return eps < 0.5 ? 1 - 2 * eps : 2 - 2 * eps; }
-inline double guess_power(double lower, double upper) {
-  return 1.86 + 0.39 * (upper - lower) - 0.78 * lower;
-}
-constexpr double kGuessPower = 1.4;  // for alpha > 1.5, where the shape varies little
 
 struct Guess {
   double bound = 0;  // c is at least this
@@ -549,6 +541,12 @@ ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enou
   }
   return mass;
 }
+
+// How far log N has moved at eps from `upper`, that of the cheap alpha below (1 or 1.5), towards
+// `lower`, that of the one above (1.5 or 2), is 1 - base^power. Fitted to Gaussian scores of
+// several spreads and lengths: a guess that Newton's method then corrects.
+inline double guess_base(double eps) { return eps < 0.5 ? 1 - 2 * eps : 2 - 2 * eps; }
+constexpr double kGuessPower = 1.4;  // for alpha > 1.5, where the shape varies little
 
 // A guess of c, a row per lane; `best` are a few scores of every row.
 template <class T>

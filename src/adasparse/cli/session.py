@@ -54,16 +54,25 @@ def tell_plan(plan: "DryRun", recipe: "LongContextRecipe", *, as_json: bool) -> 
     )
 
 
-def run_session(run: Callable[["Console"], Path]) -> tuple[Path, dict[str, Any]] | None:
+def run_session(
+    train: Callable[..., Path], recipe: Any, metrics: dict[str, str], *, resume: bool
+) -> tuple[Path, dict[str, Any]] | None:
     """Train; return the folder and its results, in the first of several processes only.
 
     Training that was stopped says how it goes on, and ends the command.
+
+    Args:
+        train: What trains by a recipe.
+        recipe: That recipe.
+        metrics: Scores to show beside the bar, and what they are called there.
+        resume: Whether to go on with what is in the folder of the run.
     """
-    from adasparse.training import TrainingStopped
+    from adasparse.training import ProgressBar, TrainingStopped
 
     console = message_console()
+    progress = ProgressBar(metrics, console)
     try:
-        output = run(console)
+        output = train(recipe, resume=resume, report=console.print, progress=progress)
     except (TrainingStopped, KeyboardInterrupt) as stopped:
         if is_first_process():
             reason = str(stopped) or "Interrupted."

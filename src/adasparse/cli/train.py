@@ -24,7 +24,7 @@ def train(
     and tensorboard/. For several processes: torchrun --nproc-per-node 2 -m adasparse train ...
     """
     with user_errors():
-        from adasparse.training import ProgressBar, read_recipe
+        from adasparse.training import read_recipe
         from adasparse.translation.dry_run import dry_run as rehearse
         from adasparse.translation.recipe import TranslationRecipe
         from adasparse.translation.train import train as run
@@ -37,14 +37,7 @@ def train(
             typer.echo(json.dumps(plan, indent=2) if as_json else _describe(plan))
             return
         metrics = {"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}
-        found = run_session(
-            lambda console: run(
-                settings,
-                resume=resume,
-                report=console.print,
-                progress=ProgressBar(metrics, console),
-            )
-        )
+        found = run_session(run, settings, metrics, resume=resume)
     if found is None:
         return
     output, results = found

@@ -33,21 +33,15 @@ def train(
     with user_errors():
         from adasparse.longcontext.lm import dry_run_language, train_language
         from adasparse.longcontext.recipe import LanguageRecipe
-        from adasparse.training import ProgressBar, read_recipe
+        from adasparse.training import read_recipe
 
         hush_transformers()
         settings = read_recipe(LanguageRecipe, recipe, changes or ())
         if dry_run:
             tell_plan(dry_run_language(settings, resume=resume), settings, as_json=as_json)
             return
-        found = run_session(
-            lambda console: train_language(
-                settings,
-                resume=resume,
-                report=console.print,
-                progress=ProgressBar({"eval_perplexity": "dev perplexity"}, console),
-            )
-        )
+        metrics = {"eval_perplexity": "dev perplexity"}
+        found = run_session(train_language, settings, metrics, resume=resume)
     if found is None:
         return
     output, results = found

@@ -34,7 +34,7 @@ def train(
         from adasparse.longcontext.dry_run import dry_run_task
         from adasparse.longcontext.recipe import TaskRecipe
         from adasparse.longcontext.train import train_task
-        from adasparse.training import ProgressBar, read_recipe
+        from adasparse.training import read_recipe
 
         hush_transformers()
         settings = read_recipe(TaskRecipe, recipe, changes or ())
@@ -42,14 +42,7 @@ def train(
             tell_plan(dry_run_task(settings, resume=resume), settings, as_json=as_json)
             return
         metrics = {f"eval_exact_match_{x}": f"exact at {x}" for x in settings.dev_lengths}
-        found = run_session(
-            lambda console: train_task(
-                settings,
-                resume=resume,
-                report=console.print,
-                progress=ProgressBar(metrics, console),
-            )
-        )
+        found = run_session(train_task, settings, metrics, resume=resume)
     if found is None:
         return
     output, results = found
