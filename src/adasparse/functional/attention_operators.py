@@ -38,8 +38,8 @@ _NO_TENSORS: dict[str, None] = dict.fromkeys(_TENSORS)
 def _kernel_dtype(problem: AttentionProblem, kernels: Kernels) -> torch.dtype:
     """Return the dtype of the tensors that the kernels read."""
     dtype = compute_dtype(problem)
-    if dtype == torch.float32 and getattr(kernels, "accepts_half_precision", False):
-        return problem.query.dtype
+    if dtype == torch.float32 != problem.query.dtype:
+        return problem.query.dtype if getattr(kernels, "accepts_half_precision", False) else dtype
     return dtype
 
 
@@ -64,12 +64,8 @@ def _backward(
     """Return the gradients by field name, in the shapes and dtypes of the fields."""
     wide = prepared(problem, dtype)
     found = kernels.attention_backward(wide, saved, readable(grad, dtype), needs)
-    gradients = {}
-    for name in _GRADIENTS:
-        x, like = getattr(found, name), getattr(problem, name)
-        if x is not None and name in needs:
-            gradients[name] = _as(x if x.shape == like.shape else x.reshape(like.shape), like)
-    return gradients
+    gradients, given = vars(found), vars(problem)
+    return {name: _as(gradients[name].view_as(given[name]), given[name]) for name in needs}
 
 
 def _differentiable_backward(
@@ -220,8 +216,7 @@ def support(problem: AttentionProblem, backend: str) -> SparseRows:
         if _needs_composition(problem):
             return _support(problem, differentiable_kernels)
         kernels = chosen.load()
-        is_composed = kernels is differentiable_kernels
-        if not is_composed and needs_registered_op(*tensors_of(problem, _TENSORS)):
+        if needs_registered_op(*tensors_of(problem, _TENSORS)):
             crow, col, value = _support_op(**vars(problem), backend=chosen.name)
             return SparseRows(crow=crow, col=col, value=value)
         return _support(problem, kernels)
@@ -239,6 +234,6 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         if kernels is differentiable_kernels:
             return differentiable_attention(problem, backend)
         return _attention_op(**vars(problem), backend=chosen.name)  # type: ignore[no-any-return]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+    if torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None]):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]
     return _forward(problem, kernels)

@@ -39,7 +39,10 @@ _NO_TENSORS: dict[str, None] = dict.fromkeys(_TENSORS)
 
 def _check_index(index: Tensor, n: int, ignore_index: int) -> None:
     """Raise if a class in CPU memory does not exist; elsewhere the kernel itself would."""
-    if index.device.type != "cpu":
+    if index.device.type != "cpu" or index.numel() == 0:
+        return
+    low, high = index.aminmax()
+    if low.item() >= 0 and high.item() < n:
         return
     bad = ((index < 0) | (index >= n)) & (index != ignore_index)
     if bool(bad.any()):

@@ -175,8 +175,12 @@ def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Reco
 
 def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
     """Return a copy of a dataclass in which the named fields are replaced."""
-    # Not dataclasses.replace, which takes several times as long.
-    return type(record)(**{**vars(record), **tensors})
+    if torch.compiler.is_compiling():
+        return type(record)(**{**vars(record), **tensors})
+    # The same without a call of __init__, which takes several times as long.
+    copy = object.__new__(type(record))
+    vars(copy).update(vars(record), **tensors)
+    return copy
 
 
 _SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}
