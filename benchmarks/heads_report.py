@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from adasparse.training.files import write_text
+from adasparse._files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "heads.md"
@@ -72,7 +72,7 @@ def main() -> None:
             "",
         ]
     parts += ["## How it was made", "", _commands(), ""]
-    write_text(PAGE, "\n".join(parts))
+    write_atomically(PAGE, "\n".join(parts))
 
 
 def _copy(folder: Path, name: str) -> None:

@@ -7,9 +7,9 @@ import sample_models
 from browser import Page, require
 from selenium.webdriver.common.keys import Keys
 
-from adasparse.analysis.app import create_app
-from adasparse.analysis.app_model import Limits, LiveModel
-from adasparse.analysis.app_server import address_of, listen, new_server
+from adasparse.analysis.explorer.server.app import create_app
+from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
+from adasparse.analysis.explorer.server.serve import address_of, listen, new_server
 
 TEXT = "Wo ist der alte Hund?"
 LIMITS = Limits(characters=200, new_tokens=8)
@@ -100,7 +100,7 @@ def test_a_slider_changes_attention_and_translation(page, live):
     page.wait(lambda: page.text("#live-output .text") != before)
     settle(page)
     assert page.text("#live-output .before") == before
-    page.choose("#compare", "1")
+    page.choose_sentences("#compare", "1")
     assert page.texts("#panels .run-name") == ["marian, changed", "marian"]
     page.click("#reset-all")
     page.wait(lambda: page.text("#live-output .text") == before)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from adasparse.cli.bench.calls import PACKAGE
-from adasparse.cli.bench.gemm import GemmCase
-from adasparse.cli.bench.memory import MemoryCase
-from adasparse.cli.bench.results import Row, Settings
-from adasparse.cli.bench.timed import TimedCase
+from adasparse.bench.calls import PACKAGE
+from adasparse.bench.gemm import GemmCase
+from adasparse.bench.memory import MemoryCase
+from adasparse.bench.results import Row, Settings
+from adasparse.bench.timed_case import TimedCase
 
 
 class Case(Protocol):

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from adasparse.cli.bench.calls import BOTH, OURS, PACKAGE, SOFTMAX
-from adasparse.cli.bench.results import Result
+from adasparse.bench.calls import BOTH, OURS, PACKAGE, SOFTMAX
+from adasparse.bench.results import Result
 
 #: Each function's label and color; the colors differ for every kind of eye.
 STYLES = {
@@ -36,7 +36,7 @@ class Curve:
     look: dict[str, Any]
 
 
-def figures(result: Result) -> dict[str, Figure]:
+def length_figures(result: Result) -> dict[str, Figure]:
     """Draw every figure of a result of ``adasparse bench lengths``, by name."""
     if result["benchmark"] != "lengths":
         raise ValueError(f"figures need a result of 'lengths'; got one of {result['benchmark']!r}.")

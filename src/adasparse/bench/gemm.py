@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from adasparse.cli.bench.calls import FORWARD
-from adasparse.cli.bench.results import Row, Settings
-from adasparse.cli.timing import best_times
+from adasparse.bench.calls import FORWARD
+from adasparse.bench.results import Row, Settings
+from adasparse.bench.timing import best_times
 from adasparse.kernels import cpu
 from adasparse.kernels.problem import AttentionProblem
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from adasparse.cli.bench import calls
-from adasparse.cli.bench.calls import BOTH, OURS
-from adasparse.cli.bench.results import Row, Settings
+from adasparse.bench import calls
+from adasparse.bench.calls import BOTH, OURS
+from adasparse.bench.results import Row, Settings
 
 UNAVAILABLE = "peak memory: it is read from /proc, which this system does not have"
 

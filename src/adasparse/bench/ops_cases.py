@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import adasparse
-from adasparse.cli.bench import calls
-from adasparse.cli.bench.calls import BOTH, FORWARD, Call, both, forward
+from adasparse.bench import calls
+from adasparse.bench.calls import BOTH, FORWARD, Call, both, forward
 
 SHAPES = ((4096, 1024), (512, 32000), (8192, 64))
 ALPHAS = (1.0, 1.05, 1.25, 1.5, 1.75, 2.0)

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import adasparse
-from adasparse.cli.bench import calls
-from adasparse.cli.bench.calls import BOTH, FORWARD, PACKAGE, SOFTMAX, Call
-from adasparse.cli.bench.results import Row, Settings
-from adasparse.cli.timing import best_times
+from adasparse.bench import calls
+from adasparse.bench.calls import BOTH, FORWARD, PACKAGE, SOFTMAX, Call
+from adasparse.bench.results import Row, Settings
+from adasparse.bench.timing import best_times
 
 #: Alphas of the first and the last head where they are learned; the others lie evenly between.
 LEARNED_ALPHAS = (1.05, 1.95)

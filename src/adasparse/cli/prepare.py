@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 if TYPE_CHECKING:
     from adasparse.translation.data import PreparedData

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from adasparse._files import write_atomically
+from adasparse.demo.grammar import GeneratedCorpus, generate
 from adasparse.integrations.huggingface.measure import current_alpha
 from adasparse.training import ProgressBar, read_log
-from adasparse.training.files import write_text
 from adasparse.training.session import LOG
 from adasparse.translation.decode import translate
-from adasparse.translation.grammar import GeneratedCorpus, generate
 from adasparse.translation.prepare import prepare
 from adasparse.translation.recipe import Attention, TranslationRecipe
 from adasparse.translation.runs import load_run
@@ -86,7 +86,7 @@ def run_demo(
     Args:
         out: Folder for ``corpus/``, ``data/``, ``run/``, ``translations.tsv`` and
             ``results.json``: a new one, or that of an earlier demo, which is replaced.
-        pair: Source and target language, one of ``adasparse.translation.grammar.PAIRS``.
+        pair: Source and target language, one of ``adasparse.demo.grammar.PAIRS``.
         attention: As in a recipe.
         steps: Updates of the weights.
         seed: Of the corpus and of training.
@@ -134,8 +134,8 @@ def run_demo(
         seconds=time.perf_counter() - start,
         translations=rows[:10],
     )
-    write_text(out / "translations.tsv", "".join("\t".join(row) + "\n" for row in rows))
-    write_text(out / RESULTS, json.dumps(asdict(result), indent=2, ensure_ascii=False))
+    write_atomically(out / "translations.tsv", "".join("\t".join(row) + "\n" for row in rows))
+    write_atomically(out / RESULTS, json.dumps(asdict(result), indent=2, ensure_ascii=False))
     return result
 
 
@@ -159,4 +159,4 @@ def _write_corpus(corpus: GeneratedCorpus, folder: Path) -> None:
         pairs = getattr(corpus, name)
         for side, lang in enumerate((corpus.source_lang, corpus.target_lang)):
             lines = "".join(pair[side] + "\n" for pair in pairs)
-            write_text(folder / f"{name}.{lang}", lines)
+            write_atomically(folder / f"{name}.{lang}", lines)

@@ -1,18 +1,16 @@
-"""How well the language model of a run reads a text that is longer than those of its training."""
+"""Evaluation of a language model on texts longer than its training windows."""
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from adasparse.longcontext.ladder import EVALUATION
+from adasparse._files import write_atomically
 from adasparse.longcontext.needle import find_needles
 from adasparse.longcontext.perplexity import perplexity_by_length
 from adasparse.longcontext.runs import load_language_run
+from adasparse.longcontext.task_eval import EVALUATION
 from adasparse.longcontext.text import encode, read_text
-from adasparse.training.files import write_text
 
 
 def evaluate_reading(
@@ -69,28 +67,5 @@ def evaluate_reading(
             memory_limit=memory_limit,
             on_score=on_score,
         )
-    write_text(Path(run) / EVALUATION, json.dumps(result, indent=2))
+    write_atomically(Path(run) / EVALUATION, json.dumps(result, indent=2))
     return result
-
-
-def go_on(
-    run: str | Path, prompt: str, *, max_tokens: int = 100, temperature: float = 0.8, seed: int = 0
-) -> str:
-    """Return a prompt and how the language model of a run goes on.
-
-    Args:
-        run: Folder of a training of a language model.
-        prompt: Text, not empty.
-        max_tokens: How many to add.
-        temperature: Of the random choices; 0 takes the most likely token each time.
-        seed: Of the random choices.
-    """
-    if not prompt:
-        raise ValueError("A prompt must have a character at least; got none.")
-    loaded, tokenizer, _ = load_language_run(run)
-    model: Any = loaded  # the types of transformers do not know models of others
-    torch.manual_seed(seed)
-    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-    choice = {"do_sample": True, "temperature": temperature} if temperature else {}
-    found = model.generate(**inputs, max_new_tokens=max_tokens, **choice)
-    return str(tokenizer.decode(found[0], skip_special_tokens=True))

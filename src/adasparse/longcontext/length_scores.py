@@ -36,7 +36,7 @@ class LengthScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
+class LengthScores:
     """Scores from the shortest length up.
 
     Args:
@@ -60,7 +60,7 @@ def evaluate_lengths(
     tokens_per_batch: int = 16384,
     memory_limit: int | None = None,
     on_score: Callable[[LengthScore], object] | None = None,
-) -> Ladder:
+) -> LengthScores:
     """Score a model at every length, shortest first, until memory would end.
 
     Examples are the same for every model and every batch size. Training has to use another seed.
@@ -97,7 +97,7 @@ def evaluate_lengths(
         stopped = f"length {length}: {str(error) or 'out of memory'}"
     finally:
         model.train(was_training)
-    return Ladder(task=task.name, scores=tuple(scores), stopped=stopped)
+    return LengthScores(task=task.name, scores=tuple(scores), stopped=stopped)
 
 
 def _obstacle(

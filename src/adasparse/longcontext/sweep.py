@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, PositionKind
-from adasparse.longcontext.ladder import EVALUATION, evaluate_run
 from adasparse.longcontext.recipe import TaskRecipe
+from adasparse.longcontext.task_eval import EVALUATION, evaluate_run
 from adasparse.longcontext.train import train_task
 from adasparse.training import ProgressBar
 from adasparse.training.folder import RECIPE

@@ -1,4 +1,4 @@
-"""How far the model of a run reaches, kept in its folder."""
+"""Evaluation of a run on its task, at growing lengths; kept in the folder of the run."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,22 +6,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from adasparse.longcontext.evaluate import LengthScore, evaluate_lengths
+from adasparse._files import write_atomically
+from adasparse.longcontext.length_scores import LengthScore, evaluate_lengths
 from adasparse.longcontext.recipe import TaskRecipe
-from adasparse.longcontext.runs import load_task_run, task_recipe
+from adasparse.longcontext.runs import load_task_run
 from adasparse.longcontext.tasks import find_task
-from adasparse.training.files import write_text
 
 EVALUATION = "eval.json"
 
 
-def factors(run: str | Path, max_factor: int) -> list[int]:
-    """Return 1, 2, 4 … up to ``max_factor`` times the longest source a run was trained with."""
-    return multiples(task_recipe(run), max_factor)
-
-
-def multiples(recipe: TaskRecipe, max_factor: int) -> list[int]:
-    """Return 1, 2, 4 … up to ``max_factor`` times the longest source of a recipe."""
+def length_multiples(recipe: TaskRecipe, max_factor: int) -> list[int]:
+    """Return 1, 2, 4 … up to ``max_factor`` times the longest source that a recipe trains with."""
     return [recipe.lengths[1] * 2**i for i in range(max_factor.bit_length())]
 
 
@@ -52,7 +47,7 @@ def evaluate_run(
         raise ValueError(
             f"lengths must be at least {task.shortest} for {task.name}; got {min(lengths)}."
         )
-    ladder = evaluate_lengths(
+    found = evaluate_lengths(
         model,
         task,
         lengths,
@@ -66,8 +61,8 @@ def evaluate_run(
         "positions": recipe.positions,
         "seed": recipe.seed,
         "train_length": recipe.lengths[1],
-        "scores": [asdict(score) for score in ladder.scores],
-        "stopped": ladder.stopped,
+        "scores": [asdict(score) for score in found.scores],
+        "stopped": found.stopped,
     }
-    write_text(Path(run) / EVALUATION, json.dumps(result, indent=2))
+    write_atomically(Path(run) / EVALUATION, json.dumps(result, indent=2))
     return result

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.analysis.dispersion_sums import HeadDispersion, LayerSums
+from adasparse.analysis.dispersion.statistics import HeadDispersion, LayerSums
 from adasparse.longcontext.attention import AttentionCall, watching
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.longcontext.memory import available_memory, forward_bytes

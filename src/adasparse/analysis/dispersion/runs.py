@@ -1,21 +1,15 @@
 """Dispersion of attention in runs of ``adasparse tasks train``, and its files."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adasparse.analysis.dispersion import Dispersion, LengthDispersion, measure_dispersion
-from adasparse.analysis.draw.dispersion import dispersion_by_length
-from adasparse.analysis.draw.style import save_figure
-from adasparse.analysis.files import write_atomically
-from adasparse.longcontext.ladder import multiples
+from adasparse.analysis.dispersion.measure import Dispersion, LengthDispersion, measure_dispersion
 from adasparse.longcontext.runs import load_task_run, task_recipe
+from adasparse.longcontext.task_eval import length_multiples
 from adasparse.longcontext.tasks import find_task
-
-NAME = "dispersion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +54,7 @@ def plan_lengths(
             f"lengths must be at least {task.shortest} for {task.name}; got {min(lengths)}."
         )
     return {
-        run: multiples(recipe, max_factor) if lengths is None else sorted(set(lengths))
+        run: length_multiples(recipe, max_factor) if lengths is None else sorted(set(lengths))
         for run, recipe in recipes.items()
     }
 
@@ -93,12 +87,3 @@ def name_runs(found: Sequence[RunDispersion]) -> list[str]:
         if max(Counter(names).values(), default=1) == 1:
             return names
     return [each.run for each in found]
-
-
-def write_dispersion(found: Sequence[RunDispersion], folder: str | Path) -> list[Path]:
-    """Write ``dispersion.json`` and the figure with its numbers; return the paths."""
-    named = {name: x.dispersion for name, x in zip(name_runs(found), found, strict=True)}
-    figure = dispersion_by_length(named, train_lengths=[each.train_length for each in found])
-    path = Path(folder) / f"{NAME}.json"
-    write_atomically(path, json.dumps([each.to_dict() for each in found], indent=2) + "\n")
-    return [path, *save_figure(figure, Path(folder) / NAME)]

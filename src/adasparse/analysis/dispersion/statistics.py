@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adasparse.analysis.row_weights import beta_and_gamma, weights_of_rows
+from adasparse.analysis.dispersion.attention_rows import beta_and_gamma, weights_of_rows
 from adasparse.longcontext.attention import AttentionCall
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.nn import LengthScale

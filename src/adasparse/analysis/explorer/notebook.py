@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adasparse.analysis.meter import measure_heads
-from adasparse.analysis.payload import MeasuredRun, Payload, build_payload
-from adasparse.analysis.recording import Recording
-from adasparse.analysis.report import render_page
+from adasparse.analysis.explorer.page import render_page
+from adasparse.analysis.explorer.payload import MeasuredRun, Payload, build_payload
+from adasparse.analysis.measures.collect import measure_heads
+from adasparse.analysis.recording.storage import Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def show(
 
     Args:
         what: A recording, several of the same sentences to compare, or a payload such as
-            ``adasparse.analysis.payload`` describes.
+            ``adasparse.analysis.explorer.payload`` describes.
         height: Of the frame, in pixels.
     """
     if not isinstance(height, int) or height < 1:

@@ -13,14 +13,12 @@ from typing import Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 from markupsafe import Markup
 
-from adasparse.analysis.files import write_atomically
-
-#: Version of the payload that the page reads.
-PAYLOAD_VERSION = 1
+from adasparse._files import write_atomically
+from adasparse.analysis.explorer.payload import PAYLOAD_VERSION
 
 PageMode = Literal["report", "notebook", "live"]
 
-_FOLDER = Path(__file__).parent / "page"
+_FOLDER = Path(__file__).parent / "assets"
 #: The files of the script, in the order in which they build on each other.
 _SCRIPTS = (
     "data.js",
@@ -97,7 +95,7 @@ def write_report(
     """Write the report as one file that asks the network for nothing.
 
     Args:
-        payload: What ``adasparse.analysis.payload`` describes.
+        payload: What ``adasparse.analysis.explorer.payload`` describes.
         path: Where to; a file that is there is replaced when the new one is complete.
         figures: Figures, in order.
         tables: Tables, in order.
@@ -106,7 +104,8 @@ def write_report(
         ``path``.
     """
     path = Path(path)
-    write_atomically(path, render_page(payload, figures=figures, tables=tables))
+    page = render_page(payload, figures=figures, tables=tables)
+    write_atomically(path, page, make_folders=True)
     return path
 
 
@@ -120,7 +119,7 @@ def render_page(
     """Return the page as text.
 
     Args:
-        payload: What ``adasparse.analysis.payload`` describes.
+        payload: What ``adasparse.analysis.explorer.payload`` describes.
         mode: ``"report"`` is everything, ``"notebook"`` the explorer alone, ``"live"`` the explorer
             of a model that a server runs.
         figures: Figures, in order.

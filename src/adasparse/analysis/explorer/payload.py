@@ -67,13 +67,14 @@ from typing import Any
 
 import numpy as np
 
-from adasparse.analysis.catalog import DIVERSITY, MEASURES
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.recording import SIDES, RecordedSentence
-from adasparse.analysis.roles import head_roles, summarize
-from adasparse.analysis.weights import Array, LayerWeights
+from adasparse.analysis.measures.registry import DIVERSITY, MEASURES
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.measures.roles import head_roles, summarize
+from adasparse.analysis.recording.layer_weights import Array, LayerWeights
+from adasparse.analysis.recording.storage import SIDES, RecordedSentence
 
-VERSION = 1
+#: Version of this format, which the page checks.
+PAYLOAD_VERSION = 1
 #: How few weights of each row are tried, one after the other, for a sentence that is too large.
 _TOPS = (64, 32, 16, 8, 4, 2, 1)
 
@@ -108,7 +109,7 @@ def build_payload(
     if len(set(names)) < len(names):
         raise ValueError(f"Runs must have different names; got {names}.")
     return {
-        "version": VERSION,
+        "version": PAYLOAD_VERSION,
         "title": title,
         "measures": [
             {"key": info.key, "label": info.label, "help": info.help, "format": info.format}

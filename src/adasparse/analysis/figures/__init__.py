@@ -1,9 +1,6 @@
 """Figures of what heads do, each with the numbers that it shows."""
 
-from adasparse.analysis.draw.dispersion import dispersion_by_length
-from adasparse.analysis.draw.heads import HeadPicture, head_pictures, positional_confidence
-from adasparse.analysis.draw.lengths import accuracy_by_length
-from adasparse.analysis.draw.statistics import (
+from adasparse.analysis.figures.alpha_and_density import (
     AlphaHistory,
     alpha_histogram,
     alpha_trajectories,
@@ -11,7 +8,10 @@ from adasparse.analysis.draw.statistics import (
     head_density,
     head_diversity,
 )
-from adasparse.analysis.draw.style import NumberedFigure, render, save_figure
+from adasparse.analysis.figures.dispersion import dispersion_by_length, write_dispersion
+from adasparse.analysis.figures.heads import HeadPicture, head_pictures, positional_confidence
+from adasparse.analysis.figures.lengths import accuracy_by_length
+from adasparse.analysis.figures.style import NumberedFigure, render, save_figure
 
 __all__ = [
     "AlphaHistory",
@@ -28,4 +28,5 @@ __all__ = [
     "positional_confidence",
     "render",
     "save_figure",
+    "write_dispersion",
 ]

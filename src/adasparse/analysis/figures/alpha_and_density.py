@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from adasparse.analysis.catalog import DIVERSITY
-from adasparse.analysis.draw.style import (
+from adasparse.analysis.figures.style import (
     COLORS,
     GRAY,
     INK,
@@ -24,10 +23,11 @@ from adasparse.analysis.draw.style import (
     run_label,
     styled,
 )
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.recording import Header
-from adasparse.analysis.roles import head_name
-from adasparse.analysis.weights import Array
+from adasparse.analysis.measures.registry import DIVERSITY
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.measures.roles import head_name
+from adasparse.analysis.recording.layer_weights import Array
+from adasparse.analysis.recording.storage import ModelHeader
 
 _BINS = 20
 
@@ -42,7 +42,7 @@ class AlphaHistory:
         alpha: ``(n, h)`` by the name of each attention module.
     """
 
-    header: Header
+    header: ModelHeader
     steps: Sequence[int]
     alpha: Mapping[str, Sequence[Sequence[float]]]
 

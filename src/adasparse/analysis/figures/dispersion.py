@@ -1,14 +1,18 @@
 """Dispersion of attention against length."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter, ScalarFormatter
 
-from adasparse.analysis.dispersion import Dispersion
-from adasparse.analysis.draw.style import (
+from adasparse._files import write_atomically
+from adasparse.analysis.dispersion.measure import Dispersion
+from adasparse.analysis.dispersion.runs import RunDispersion, name_runs
+from adasparse.analysis.figures.style import (
     GRAY,
     INK,
     NumberedFigure,
@@ -16,11 +20,14 @@ from adasparse.analysis.draw.style import (
     look_of,
     new_figure,
     plain,
+    save_figure,
     shortened,
     styled,
 )
 
-#: What the panels show: a field of ``HeadDispersion``, and its title.
+#: Name of the files of an analysis of dispersion.
+NAME = "dispersion"
+#: Panels of the figure: a field of ``HeadDispersion``, and its title.
 _PANELS = {
     "entropy": "entropy (nats)",
     "support": "support size",
@@ -126,3 +133,13 @@ def _dress(
     axes.set_xlabel("length", color=INK, fontsize=9)
     for length in set(train_lengths):
         axes.axvline(length, color=GRAY, linewidth=0.8, linestyle=(0, (2, 2)))
+
+
+def write_dispersion(found: Sequence[RunDispersion], folder: str | Path) -> list[Path]:
+    """Write ``dispersion.json`` and the figure with its numbers; return the paths."""
+    named = {name: x.dispersion for name, x in zip(name_runs(found), found, strict=True)}
+    figure = dispersion_by_length(named, train_lengths=[each.train_length for each in found])
+    path = Path(folder) / f"{NAME}.json"
+    text = json.dumps([each.to_dict() for each in found], indent=2)
+    write_atomically(path, f"{text}\n", make_folders=True)
+    return [path, *save_figure(figure, Path(folder) / NAME)]

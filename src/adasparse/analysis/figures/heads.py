@@ -10,7 +10,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from adasparse.analysis.draw.style import (
+from adasparse.analysis.figures.style import (
     COLORS,
     GRAY,
     INK,
@@ -23,8 +23,8 @@ from adasparse.analysis.draw.style import (
     shortened,
     styled,
 )
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.weights import Array
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.recording.layer_weights import Array
 
 #: From a tint that is clearly not white to nearly black: zeros alone are blank.
 _SHADES = LinearSegmentedColormap.from_list(

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
-from adasparse.analysis.draw.style import (
+from adasparse.analysis.figures.style import (
     GRAY,
     INK,
     NumberedFigure,

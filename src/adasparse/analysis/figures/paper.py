@@ -1,35 +1,25 @@
-"""All figures of an analysis: figures 2 to 10 of the paper for the runs at hand."""
+"""The figures of the paper: their list, and how each is drawn from measured runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adasparse.analysis import draw
-from adasparse.analysis.draw import AlphaHistory, HeadPicture, NumberedFigure
-from adasparse.analysis.examples import Choice, best_head, picture, self_kind
-from adasparse.analysis.marks import TokenMarks, mark_tokens
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.recording import RecordedSentence
+from adasparse.analysis import figures
+from adasparse.analysis.figures import AlphaHistory, HeadPicture, NumberedFigure
+from adasparse.analysis.figures.sentences import SentenceChoice, best_head, picture, self_kind
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.recording.storage import RecordedSentence
+from adasparse.analysis.tokens.annotations import TokenAnnotations, annotate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GalleryFigure:
-    """A figure with its name in files, a title, and how to read it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: NumberedFigure
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Exhibit:
-    """A run to draw.
+class RunToDraw:
+    """A measured run to draw.
 
     Args:
-        measures: Over all sentences.
-        history: Of its alpha in training; None if that is not known.
-        sentences: Those that were chosen to be shown, by number.
-        interrogatives: Words that ask, in the language of the source.
+        measures: Measures over all sentences.
+        history: Trajectory of alpha in training; None if it is not known.
+        sentences: The sentences chosen to be shown, by number.
+        interrogatives: Interrogative words in the language of the source.
     """
 
     measures: Measures
@@ -37,101 +27,159 @@ class Exhibit:
     sentences: Mapping[int, RecordedSentence]
     interrogatives: frozenset[str]
 
-    def marks(self, sentence: int) -> TokenMarks:
-        """Return the marks of the source of a sentence."""
+    def annotations(self, sentence: int) -> TokenAnnotations:
+        """Return the annotations of the source of a sentence."""
         row = self.sentences[sentence].source
-        return mark_tokens(row, counts={}, interrogatives=self.interrogatives)
+        return annotate(row, counts={}, interrogatives=self.interrogatives)
 
 
-def draw_gallery(
-    runs: Sequence[Exhibit], choice: Choice
-) -> tuple[list[GalleryFigure], dict[str, str]]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FigureSubject:
+    """Runs to draw, and the sentences in which their heads are shown."""
+
+    runs: Sequence[RunToDraw]
+    sentences: SentenceChoice
+
+    @property
+    def measures(self) -> list[Measures]:
+        """The measures of each run."""
+        return [run.measures for run in self.runs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureSpec:
+    """A figure of the paper.
+
+    Args:
+        number: Number of the figure in the paper.
+        name: Name of its files.
+        title: Title, in a few words.
+        caption: Explanation of its marks.
+        draw: Draws it; raises ValueError if the runs do not allow it.
+    """
+
+    number: int
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[FigureSubject], NumberedFigure]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PaperFigure:
+    """A drawn figure and its place in the paper."""
+
+    spec: FigureSpec
+    figure: NumberedFigure
+
+
+#: Figures 2 to 10 of Correia, Niculae and Martins (2019), https://arxiv.org/abs/1909.00015.
+FIGURES = (
+    FigureSpec(
+        number=2,
+        name="alpha_trajectories",
+        title="α while training",
+        caption="Every head is a line; those that end highest and lowest, fell, rose and moved the "
+        "most stand out.",
+        draw=lambda subject: figures.alpha_trajectories(
+            [run.history for run in subject.runs if run.history is not None]
+        ),
+    ),
+    FigureSpec(
+        number=3,
+        name="alpha_histogram",
+        title="Learned α",
+        caption="Number of heads by α, for each kind of attention. 1 is softmax, 2 is sparsemax.",
+        draw=lambda subject: figures.alpha_histogram(subject.measures),
+    ),
+    FigureSpec(
+        number=4,
+        name="density_histogram",
+        title="Density",
+        caption="Number of pairs of head and sentence by density: the share of the visible tokens "
+        "that get any weight. Softmax is a single bar at 100%.",
+        draw=lambda subject: figures.density_histogram(subject.measures),
+    ),
+    FigureSpec(
+        number=5,
+        name="head_density",
+        title="Density by layer",
+        caption="The heads of each layer, sorted by density; lines join heads of the same rank.",
+        draw=lambda subject: figures.head_density(subject.measures),
+    ),
+    FigureSpec(
+        number=6,
+        name="head_diversity",
+        title="Head diversity",
+        caption="Jensen-Shannon divergence between the heads of a layer: 0 if all do the same, 1 "
+        "at most. Bands are 95% confidence intervals.",
+        draw=lambda subject: figures.head_diversity(subject.measures),
+    ),
+    FigureSpec(
+        number=7,
+        name="positional_confidence",
+        title="Positional heads",
+        caption="Mean weight of each head on the tokens around. Above the points: the number of "
+        "heads above the dashed line, and their median.",
+        draw=lambda subject: figures.positional_confidence(
+            subject.measures, kind=self_kind(subject.measures[0])
+        ),
+    ),
+    FigureSpec(
+        number=7,
+        name="positional_heads",
+        title="The surest head for the previous token",
+        caption="In each run, with its mean weight there. Rows look at columns; blank is exactly "
+        "zero.",
+        draw=lambda subject: figures.head_pictures(
+            _best_heads(subject.runs, subject.sentences.position, "previous")
+        ),
+    ),
+    FigureSpec(
+        number=8,
+        name="merging_heads",
+        title="The best head for merging pieces of words",
+        caption="In each run, with its score. Frames are words of several pieces.",
+        draw=lambda subject: figures.head_pictures(
+            _best_heads(subject.runs, subject.sentences.merging, "merging")
+        ),
+    ),
+    FigureSpec(
+        number=9,
+        name="interrogation_heads",
+        title="The best head for finding the question mark",
+        caption="In each run, with its mean weight on the final question mark at interrogative "
+        "words, which are bold. Below, if there is one, a sentence with such a word that is no "
+        "question.",
+        draw=lambda subject: figures.head_pictures(_questions(subject)),
+    ),
+    FigureSpec(
+        number=10,
+        name="sparsity_extremes",
+        title="One head, two sentences",
+        caption="The head of each sparse run whose density differs the most between sentences of "
+        "similar length: where it is least sparse, and where most.",
+        draw=lambda subject: figures.head_pictures(_extremes(subject)),
+    ),
+)
+
+
+def draw_figures(subject: FigureSubject) -> tuple[list[PaperFigure], dict[str, str]]:
     """Draw every figure that the runs allow; return them, and why others are missing, by name."""
-    measures = [run.measures for run in runs]
-    histories = [run.history for run in runs if run.history is not None]
-    kind = self_kind(measures[0])
-    makers: list[tuple[str, str, str, Callable[[], NumberedFigure]]] = [
-        (
-            "alpha_trajectories",
-            "α while training",
-            "Every head is a line; those that end highest and lowest, fell, rose and moved the "
-            "most stand out.",
-            lambda: draw.alpha_trajectories(histories),
-        ),
-        (
-            "alpha_histogram",
-            "Learned α",
-            "How many heads have which α, by kind of attention. 1 is softmax, 2 is sparsemax.",
-            lambda: draw.alpha_histogram(measures),
-        ),
-        (
-            "density_histogram",
-            "Density",
-            "How many pairs of head and sentence have which density: the share of the visible "
-            "tokens that get any weight. Softmax is a single bar at 100%.",
-            lambda: draw.density_histogram(measures),
-        ),
-        (
-            "head_density",
-            "Density by layer",
-            "The heads of each layer, sorted by density; lines join heads of the same rank.",
-            lambda: draw.head_density(measures),
-        ),
-        (
-            "head_diversity",
-            "Head diversity",
-            "Jensen-Shannon divergence between the heads of a layer: 0 if all do the same, 1 at "
-            "most. Bands are 95% confidence intervals.",
-            lambda: draw.head_diversity(measures),
-        ),
-        (
-            "positional_confidence",
-            "Positional heads",
-            "Mean weight of each head on the tokens around. Above the points: how many heads pass "
-            "the dashed line, and the median of those.",
-            lambda: draw.positional_confidence(measures, kind=kind),
-        ),
-        (
-            "positional_heads",
-            "The surest head for the previous token",
-            "In each run, with its mean weight there. Rows look at columns; blank is exactly zero.",
-            lambda: draw.head_pictures(_best_heads(runs, choice.position, "previous")),
-        ),
-        (
-            "merging_heads",
-            "The best head for merging pieces of words",
-            "In each run, with its score. Frames are words of several pieces.",
-            lambda: draw.head_pictures(_best_heads(runs, choice.merging, "merging")),
-        ),
-        (
-            "interrogation_heads",
-            "The best head for finding the question mark",
-            "In each run, with its mean weight on the final question mark at interrogative words, "
-            "which are bold. Below, if there is one, a sentence with such a word that is no "
-            "question.",
-            lambda: draw.head_pictures(_questions(runs, choice)),
-        ),
-        (
-            "sparsity_extremes",
-            "One head, two sentences",
-            "The head of each sparse run whose density differs the most between sentences of "
-            "similar length: where it is least sparse, and where most.",
-            lambda: draw.head_pictures(_extremes(runs, choice)),
-        ),
-    ]
-    figures, skipped = [], {}
-    for name, title, caption, make in makers:
+    drawn: list[PaperFigure] = []
+    skipped: dict[str, str] = {}
+    for spec in FIGURES:
         try:
-            figure = make()
+            drawn.append(PaperFigure(spec=spec, figure=spec.draw(subject)))
         except ValueError as error:
-            skipped[name] = str(error)
-        else:
-            figures.append(GalleryFigure(name=name, title=title, caption=caption, figure=figure))
-    return figures, skipped
+            skipped[spec.name] = str(error)
+    return drawn, skipped
 
 
-def _best_heads(runs: Sequence[Exhibit], sentence: int | None, key: str) -> list[list[HeadPicture]]:
-    """The best head by a measure in each run, in one sentence."""
+def _best_heads(
+    runs: Sequence[RunToDraw], sentence: int | None, key: str
+) -> list[list[HeadPicture]]:
+    """Return the best head by a measure in each run, in one sentence."""
     if sentence is None:
         raise ValueError(f"No sentence shows {key}.")
     row = []
@@ -139,8 +187,8 @@ def _best_heads(runs: Sequence[Exhibit], sentence: int | None, key: str) -> list
         at = best_head(run.measures, key)
         if at is not None:
             value = run.measures.values(at[0], key)[at[1:]]
-            marks = {"words": run.marks(sentence)} if key == "merging" else {}
-            marks |= {"asks": run.marks(sentence)} if key == "interrogation" else {}
+            marks = {"words": run.annotations(sentence)} if key == "merging" else {}
+            marks |= {"asks": run.annotations(sentence)} if key == "interrogation" else {}
             note = f"{value:.1%}"
             row.append(picture(run.measures, run.sentences[sentence], at, note=note, marks=marks))
     if not row:
@@ -148,7 +196,8 @@ def _best_heads(runs: Sequence[Exhibit], sentence: int | None, key: str) -> list
     return [row]
 
 
-def _questions(runs: Sequence[Exhibit], choice: Choice) -> list[list[HeadPicture]]:
+def _questions(subject: FigureSubject) -> list[list[HeadPicture]]:
+    runs, choice = subject.runs, subject.sentences
     if choice.question is None:
         raise ValueError("No sentence has an interrogative word and ends in a question mark.")
     rows = _best_heads(runs, choice.question, "interrogation")
@@ -157,9 +206,9 @@ def _questions(runs: Sequence[Exhibit], choice: Choice) -> list[list[HeadPicture
     return rows
 
 
-def _extremes(runs: Sequence[Exhibit], choice: Choice) -> list[list[HeadPicture]]:
+def _extremes(subject: FigureSubject) -> list[list[HeadPicture]]:
     rows = []
-    for run, extreme in zip(runs, choice.extremes, strict=True):
+    for run, extreme in zip(subject.runs, subject.sentences.extremes, strict=True):
         if extreme is None:
             continue
         *sentences, at = extreme

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adasparse.analysis.draw.heads import HeadPicture
-from adasparse.analysis.draw.style import run_label
-from adasparse.analysis.marks import TokenMarks, mark_tokens
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.recording import RecordedSentence
-from adasparse.analysis.tokens import TokenRow
+from adasparse.analysis.figures.heads import HeadPicture
+from adasparse.analysis.figures.style import run_label
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.recording.storage import RecordedSentence
+from adasparse.analysis.tokens.annotations import TokenAnnotations, annotate
+from adasparse.analysis.tokens.reader import TokenRow
 
 #: How many tokens a sentence should have to be shown as a matrix, and may have at most.
 _GOOD_LENGTH, _LONGEST = 12, 26
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class SentenceFacts:
     """What is remembered of a sentence to choose by.
 
     Args:
@@ -33,10 +33,10 @@ class Facts:
     is_question: bool
 
 
-def facts_of(row: TokenRow, interrogatives: frozenset[str]) -> Facts:
+def sentence_facts(row: TokenRow, interrogatives: frozenset[str]) -> SentenceFacts:
     """Return what to remember of the source of a sentence."""
-    marks = mark_tokens(row, counts={}, interrogatives=interrogatives)
-    return Facts(
+    marks = annotate(row, counts={}, interrogatives=interrogatives)
+    return SentenceFacts(
         length=len(row),
         num_split=len(split_words(marks)),
         asks=bool(marks.interrogative.any()),
@@ -44,7 +44,7 @@ def facts_of(row: TokenRow, interrogatives: frozenset[str]) -> Facts:
     )
 
 
-def split_words(marks: TokenMarks) -> list[tuple[int, int]]:
+def split_words(marks: TokenAnnotations) -> list[tuple[int, int]]:
     """Return where words of several tokens begin and end."""
     found = []
     for word in range(int(marks.words.max(initial=-1)) + 1):
@@ -55,7 +55,7 @@ def split_words(marks: TokenMarks) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class SentenceChoice:
     """Numbers of the sentences to show; None where there is none.
 
     Args:
@@ -82,7 +82,9 @@ class Choice:
         return list(dict.fromkeys(x for x in (*found, *self.more) if x is not None))
 
 
-def choose(facts: Sequence[Facts], runs: Sequence[Measures], *, more: int = 24) -> Choice:
+def choose_sentences(
+    facts: Sequence[SentenceFacts], runs: Sequence[Measures], *, more: int = 24
+) -> SentenceChoice:
     """Choose sentences that show what heads do.
 
     Args:
@@ -99,7 +101,7 @@ def choose(facts: Sequence[Facts], runs: Sequence[Measures], *, more: int = 24) 
     split = [i for i in everything if facts[i].num_split]
     most = max((facts[i].num_split for i in split if facts[i].length <= _LONGEST), default=0)
     spread = np.linspace(0, len(facts) - 1, min(more, len(facts))).round().astype(int)
-    return Choice(
+    return SentenceChoice(
         position=nearest(everything),
         merging=nearest([i for i in split if facts[i].num_split >= min(most, 3)]),
         question=nearest([i for i in everything if facts[i].asks and facts[i].is_question]),
@@ -154,7 +156,7 @@ def picture(
     at: tuple[str, int, int],
     *,
     note: str,
-    marks: Mapping[str, TokenMarks] | None = None,
+    marks: Mapping[str, TokenAnnotations] | None = None,
 ) -> HeadPicture:
     """Return one head in one sentence, ready to be drawn.
 

@@ -4,7 +4,7 @@ import csv
 import io
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
-from adasparse.analysis.files import write_atomically
-from adasparse.analysis.meter import Measures
-from adasparse.analysis.recording import Header
+from adasparse._files import write_atomically
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.recording.storage import ModelHeader
 
 INK, GRAY, FAINT = "#333333", "#8a8a8a", "#e4e4e4"
 #: Colors of Okabe and Ito, which differ for every kind of eye, light and dark by turns.
@@ -84,15 +84,22 @@ def render(figure: Figure, file_format: str) -> bytes:
 
 def save_figure(figure: NumberedFigure, path_stem: str | Path) -> list[Path]:
     """Write a figure as SVG and PNG, and its numbers as CSV; return the three paths."""
+    return write_figure_files(figure_files(figure), path_stem)
+
+
+def figure_files(figure: NumberedFigure) -> dict[str, bytes]:
+    """Return the contents of the files of a figure, by ending: SVG, PNG, and numbers as CSV."""
+    images = {kind: render(figure, kind) for kind in ("svg", "png")}
+    return {**images, "csv": _csv(figure.numbers).encode()}
+
+
+def write_figure_files(files: Mapping[str, bytes], path_stem: str | Path) -> list[Path]:
+    """Write the files of a figure, whose names differ in their endings; return the paths."""
     stem = Path(path_stem)
-    contents = {kind: render(figure, kind) for kind in ("svg", "png")}
-    contents["csv"] = _csv(figure.numbers).encode()
-    paths = []
-    for ending, content in contents.items():
-        path = stem.with_name(f"{stem.name}.{ending}")
-        write_atomically(path, content)
-        paths.append(path)
-    return paths
+    paths = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in files}
+    for ending, path in paths.items():
+        write_atomically(path, files[ending], make_folders=True)
+    return list(paths.values())
 
 
 def _csv(numbers: Sequence[dict[str, Any]]) -> str:
@@ -138,7 +145,7 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def run_label(header: Header) -> str:
+def run_label(header: ModelHeader) -> str:
     """Return what a run is called in figures."""
     return shortened(header.name, 28)
 
@@ -168,7 +175,7 @@ def numbered(runs: Sequence[Measures], *, keep_softmax: bool) -> list[tuple[int,
     return every if keep_softmax or not sparse else sparse
 
 
-def kinds_of(headers: Sequence[Header]) -> list[str]:
+def kinds_of(headers: Sequence[ModelHeader]) -> list[str]:
     """Return the kinds of attention that any of the runs has, in order."""
     return [kind for kind in KIND_TITLES if any(kind in header.kinds for header in headers)]
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adasparse.analysis.weights import Array, LayerWeights, from_dense
+from adasparse.analysis.recording.layer_weights import Array, LayerWeights, from_dense
 
 __all__ = [
     "Measure",

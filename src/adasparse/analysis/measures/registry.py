@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adasparse.analysis import measure
-from adasparse.analysis.marks import TokenMarks
-from adasparse.analysis.measure import Sums
-from adasparse.analysis.weights import LayerWeights
+from adasparse.analysis.measures import definitions as measure
+from adasparse.analysis.measures.definitions import Sums
+from adasparse.analysis.recording.layer_weights import LayerWeights
+from adasparse.analysis.tokens.annotations import TokenAnnotations
 
 _ANY = ("encoder", "decoder", "context")
 _SELF = ("encoder", "decoder")
 
-Compute = Callable[[LayerWeights, TokenMarks, TokenMarks], Sums]
+Compute = Callable[[LayerWeights, TokenAnnotations, TokenAnnotations], Sums]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Info:
+class MeasureInfo:
     """A measure as it is shown.
 
     Args:
@@ -41,60 +41,60 @@ def _offset(offset: int) -> Compute:
 
 #: All measures of heads, in the order in which they are shown.
 MEASURES = (
-    Info(
+    MeasureInfo(
         key="alpha",
         label="α",
         help="Exponent of the head: 1 is softmax, 2 is sparsemax.",
         format="alpha",
     ),
-    Info(
+    MeasureInfo(
         key="density",
         label="density",
         help="Share of the visible tokens that get any weight.",
         compute=lambda layer, query, key: measure.density.sums(layer),
     ),
-    Info(
+    MeasureInfo(
         key="entropy",
         label="entropy",
         help="Spread of the weights: 0% is a single token, 100% all visible tokens alike.",
         compute=lambda layer, query, key: measure.entropy.sums(layer),
     ),
-    Info(
+    MeasureInfo(
         key="previous",
         label="previous token",
         help="Mean weight on the token before.",
         kinds=_SELF,
         compute=_offset(-1),
     ),
-    Info(
+    MeasureInfo(
         key="next",
         label="next token",
         help="Mean weight on the token after.",
         kinds=("encoder",),
         compute=_offset(1),
     ),
-    Info(
+    MeasureInfo(
         key="self",
         label="same token",
         help="Mean weight of a token on itself.",
         kinds=_SELF,
         compute=_offset(0),
     ),
-    Info(
+    MeasureInfo(
         key="previous2",
         label="two before",
         help="Mean weight on the token two before.",
         kinds=_SELF,
         compute=_offset(-2),
     ),
-    Info(
+    MeasureInfo(
         key="next2",
         label="two after",
         help="Mean weight on the token two after.",
         kinds=("encoder",),
         compute=_offset(2),
     ),
-    Info(
+    MeasureInfo(
         key="distance",
         label="distance",
         help="Mean number of tokens between a token and what it looks at.",
@@ -102,7 +102,7 @@ MEASURES = (
         kinds=_SELF,
         compute=lambda layer, query, key: measure.distance.sums(layer),
     ),
-    Info(
+    MeasureInfo(
         key="merging",
         label="subword merging",
         help="Mean over words of the largest weight that a piece gives to the rest of its word; "
@@ -110,14 +110,14 @@ MEASURES = (
         kinds=_SELF,
         compute=lambda layer, query, key: measure.merging.sums(layer, key.words),
     ),
-    Info(
+    MeasureInfo(
         key="split_merging",
         label="merging, split words",
         help="The same over words of several pieces only.",
         kinds=_SELF,
         compute=lambda layer, query, key: measure.split_merging.sums(layer, key.words),
     ),
-    Info(
+    MeasureInfo(
         key="interrogation",
         label="interrogation",
         help="Mean weight on the final question mark at interrogative words.",
@@ -126,26 +126,26 @@ MEASURES = (
             layer, query.interrogative, key.question
         ),
     ),
-    Info(
+    MeasureInfo(
         key="punctuation",
         label="punctuation",
         help="Mean weight on punctuation marks, where there are any.",
         compute=lambda layer, query, key: measure.key_weight.sums(layer, key.punctuation),
     ),
-    Info(
+    MeasureInfo(
         key="special",
         label="separators",
         help="Mean weight on tokens that no text contains: start, separators, end.",
         compute=lambda layer, query, key: measure.key_weight.sums(layer, key.special),
     ),
-    Info(
+    MeasureInfo(
         key="end",
         label="end of sentence",
         help="Mean weight on the token that ends the sentence.",
         kinds=("encoder", "context"),
         compute=lambda layer, query, key: measure.key_weight.sums(layer, key.end),
     ),
-    Info(
+    MeasureInfo(
         key="rarity",
         label="rare words",
         help="Weight on the rarest tokens of the sentence, as a multiple of their share.",

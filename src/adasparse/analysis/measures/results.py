@@ -1,119 +1,14 @@
-"""Every measure of a run: what each sentence adds, the values, and how sure they are."""
+"""Measures of a run: values of every head, with bootstrap confidence intervals."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from adasparse.analysis.catalog import DIVERSITY, MEASURES
-from adasparse.analysis.marks import asking_words, count_tokens, guess_language, mark_tokens
-from adasparse.analysis.measure import Sums, diversity, ratio
-from adasparse.analysis.recording import SIDES, Header, RecordedSentence, Recording
-from adasparse.analysis.tokens import TokenRow
-from adasparse.analysis.weights import Array
-
-
-class Meter:
-    """Takes one sentence after the other and keeps what each adds to every measure.
-
-    Args:
-        header: Of the model.
-        counts: How often each token occurs, by ``"source"`` and ``"target"``; for rare words.
-        interrogatives: Words that ask, by the same.
-    """
-
-    def __init__(
-        self,
-        header: Header,
-        *,
-        counts: Mapping[str, Mapping[int, int]],
-        interrogatives: Mapping[str, Iterable[str]],
-    ) -> None:
-        self.header = header
-        self.counts = counts
-        self.interrogatives = {side: frozenset(words) for side, words in interrogatives.items()}
-        self._sums: dict[tuple[str, str], list[Array]] = {}
-        self._lengths: list[int] = []
-        self._top: int | None = None
-
-    def add(self, sentence: RecordedSentence) -> None:
-        """Take a sentence."""
-        rows: dict[str, TokenRow | None] = {"source": sentence.source, "target": sentence.target}
-        marks = {
-            side: mark_tokens(
-                row,
-                counts=self.counts.get(side, {}),
-                interrogatives=self.interrogatives.get(side, ()),
-            )
-            for side, row in rows.items()
-            if row is not None
-        }
-        for kind, layers in sentence.attention.items():
-            query, key = SIDES[kind] if "target" in marks else ("source", "source")
-            size = self.header.size(kind)
-            for info in MEASURES:
-                if info.compute is not None and kind in info.kinds:
-                    found = [info.compute(layer, marks[query], marks[key]) for layer in layers]
-                    self._keep(kind, info.key, found, size[1])
-            self._keep(kind, DIVERSITY, [diversity.sums(layer) for layer in layers], 1)
-        self._lengths.append(len(sentence.source))
-        tops = [top for top in (self._top, sentence.top) if top is not None]
-        self._top = min(tops, default=None)
-
-    def _keep(self, kind: str, key: str, found: list[Sums], heads: int) -> None:
-        """Keep ``(2, layers, heads)``; layers of fewer heads are filled up with nothing."""
-        sums = np.zeros((2, len(found), heads))
-        for i, layer in enumerate(found):
-            sums[0, i, : len(layer.total)] = layer.total
-            sums[1, i, : len(layer.count)] = layer.count
-        self._sums.setdefault((kind, key), []).append(sums)
-
-    def result(self, *, resamples: int = 1000, seed: int = 0) -> "Measures":
-        """Return all measures of the sentences so far."""
-        return Measures(
-            header=self.header,
-            sums={name: np.stack(sums) for name, sums in self._sums.items()},
-            lengths=np.array(self._lengths),
-            top=self._top,
-            resamples=resamples,
-            seed=seed,
-        )
-
-
-def measure_heads(
-    recording: Recording,
-    *,
-    languages: Mapping[str, str | None] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> "Measures":
-    """Return all measures of a recording.
-
-    Args:
-        recording: Of a model.
-        languages: Of ``"source"`` and ``"target"``, as keys of ``INTERROGATIVES``; guessed from the
-            questions if None.
-        resamples: How often sentences are drawn again for confidence intervals.
-        seed: Of that.
-    """
-    sentences = recording.sentences
-    if languages is None:
-        languages = {
-            "source": guess_language(x.source_text for x in sentences),
-            "target": guess_language(x.target_text or "" for x in sentences),
-        }
-    meter = Meter(
-        recording.header,
-        counts={
-            "source": count_tokens(x.source.ids for x in sentences),
-            "target": count_tokens(x.target.ids for x in sentences if x.target is not None),
-        },
-        interrogatives=asking_words(languages),
-    )
-    for sentence in sentences:
-        meter.add(sentence)
-    return meter.result(resamples=resamples, seed=seed)
+from adasparse.analysis.measures.definitions import ratio
+from adasparse.analysis.recording.layer_weights import Array
+from adasparse.analysis.recording.storage import ModelHeader
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,7 +24,7 @@ class Measures:
         seed: Of that.
     """
 
-    header: Header
+    header: ModelHeader
     sums: Mapping[tuple[str, str], Array]
     lengths: Array
     top: int | None

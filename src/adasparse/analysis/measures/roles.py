@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adasparse.analysis.meter import Measures
+from adasparse.analysis.measures.results import Measures
 
 #: Sentences in which a measure must be defined for a role to rest on it.
 _ENOUGH = 5

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adasparse.analysis.weights import Array, LayerWeights
+from adasparse.analysis.recording.layer_weights import Array, LayerWeights
 from adasparse.functional.attention import entmax_attention_weights
 from adasparse.integrations.huggingface.attention import AttentionCall
 from adasparse.longcontext import attention as longcontext
@@ -109,7 +109,7 @@ class BatchWeights:
         )
 
 
-def weigh(call: AttentionCall, *, top: int | None) -> BatchWeights:
+def sparse_weights(call: AttentionCall, *, top: int | None) -> BatchWeights:
     """Compute the weights of a call, sparse, some rows at a time if it is large."""
     b, h, q, k = (*call.query.shape[:3], call.key.shape[2])
     if b * h * q * k <= _AT_ONCE:

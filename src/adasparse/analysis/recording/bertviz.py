@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from adasparse.analysis.recording import Recording
+from adasparse.analysis.recording.storage import Recording
 
 
 def to_bertviz(

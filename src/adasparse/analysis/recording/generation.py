@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from adasparse.analysis.record import Ids, Recorder
-from adasparse.analysis.recording import RecordedSentence, Recording
-from adasparse.analysis.weigh import BatchWeights, weigh
-from adasparse.analysis.weights import Array, LayerWeights
+from adasparse.analysis.recording.attention_weights import BatchWeights, sparse_weights
+from adasparse.analysis.recording.layer_weights import Array, LayerWeights
+from adasparse.analysis.recording.recorder import Ids, Recorder
+from adasparse.analysis.recording.storage import RecordedSentence, Recording
 from adasparse.integrations.huggingface.attention import AttentionCall
 
 
@@ -91,7 +91,7 @@ def _record(
     calls: dict[str, list[BatchWeights]] = {kind: [] for kind in recorder.header.kinds}
 
     def see(kind: str, call: AttentionCall) -> None:
-        calls[kind].append(weigh(call, top=recorder.top_of(call.key.shape[2])))
+        calls[kind].append(sparse_weights(call, top=recorder.top_of(call.key.shape[2])))
 
     with recorder.watched.watched(see):
         output = recorder.model.generate(

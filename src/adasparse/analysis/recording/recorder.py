@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from adasparse.analysis.recording import SIDES, RecordedSentence, Recording
-from adasparse.analysis.tokens import TokenReader
-from adasparse.analysis.watch import WatchedModel
-from adasparse.analysis.weigh import BatchWeights, weigh
-from adasparse.analysis.weights import Array
+from adasparse.analysis.recording.attention_weights import BatchWeights, sparse_weights
+from adasparse.analysis.recording.layer_weights import Array
+from adasparse.analysis.recording.storage import SIDES, RecordedSentence, Recording
+from adasparse.analysis.recording.watched_model import WatchedModel
+from adasparse.analysis.tokens.reader import TokenReader
 from adasparse.integrations.huggingface.attention import AttentionCall
 
 #: Texts longer than this many tokens keep the largest weights of each row only, unless told.
@@ -155,7 +155,7 @@ class Recorder:
         calls: dict[str, list[BatchWeights]] = {kind: [] for kind in self.header.kinds}
 
         def see(kind: str, call: AttentionCall) -> None:
-            calls[kind].append(weigh(call, top=self.top_of(call.key.shape[2])))
+            calls[kind].append(sparse_weights(call, top=self.top_of(call.key.shape[2])))
 
         with self.watched.watched(see):
             # Without the head on top: scores of every word of a vocabulary are not wanted.

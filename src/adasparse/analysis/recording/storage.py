@@ -10,9 +10,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from adasparse.analysis.files import write_with
-from adasparse.analysis.tokens import TokenRow
-from adasparse.analysis.weights import Array, LayerWeights
+from adasparse._files import write_with
+from adasparse.analysis.recording.layer_weights import Array, LayerWeights
+from adasparse.analysis.tokens.reader import TokenRow
 
 FORMAT, VERSION = "adasparse-recording", 1
 #: Of which tokens the queries and the keys of each kind of attention are, in translation.
@@ -58,7 +58,7 @@ class RecordedSentence:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Header:
+class ModelHeader:
     """What is to be known of a model before any sentence.
 
     Args:
@@ -90,7 +90,7 @@ class Header:
 class Recording:
     """A model and the attention it paid in some sentences."""
 
-    header: Header
+    header: ModelHeader
     sentences: list[RecordedSentence] = field(default_factory=list)
 
 
@@ -111,7 +111,7 @@ def save_recording(path: str | Path, recording: Recording) -> None:
         "version": str(VERSION),
         "about": json.dumps(about, ensure_ascii=False),
     }
-    write_with(Path(path), lambda temporary: save_file(arrays, temporary, metadata))
+    write_with(path, lambda temporary: save_file(arrays, temporary, metadata), make_folders=True)
 
 
 def _joined(layers: list[LayerWeights]) -> dict[str, Array]:
@@ -174,7 +174,7 @@ def load_recording(path: str | Path) -> Recording:
 
 def _restored(about: dict[str, Any], arrays: dict[str, Array]) -> Recording:
     given = about["header"]
-    header = Header(
+    header = ModelHeader(
         **{
             **given,
             "modules": {kind: tuple(names) for kind, names in given["modules"].items()},

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from adasparse.analysis.recording import Header
-from adasparse.analysis.weigh import LongContextCall
+from adasparse.analysis.recording.attention_weights import LongContextCall
+from adasparse.analysis.recording.storage import ModelHeader
 from adasparse.integrations.huggingface import SparsityConfig, sparsify
 from adasparse.integrations.huggingface.attention import LEFT_DENSE, AttentionCall, probing
 from adasparse.integrations.huggingface.models import SparseModelMixin
@@ -50,7 +50,7 @@ class WatchedModel:
             self.model.get_submodule(name): attention.attention for name, attention in found.items()
         }
 
-    def header(self, name: str) -> Header:
+    def header(self, name: str) -> ModelHeader:
         """Run the model on a few tokens; return what it consists of."""
         names = {module: name for name, module in self.model.named_modules()}
         modules: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ class WatchedModel:
         with self.watched(see):
             run(self.model, dummy_inputs(self.model))
         is_translation = bool(self.model.config.is_encoder_decoder)
-        return Header(
+        return ModelHeader(
             name=name,
             kind="translation" if is_translation else next(iter(modules)),
             modules={kind: tuple(names) for kind, names in modules.items()},

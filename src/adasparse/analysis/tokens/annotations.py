@@ -1,37 +1,20 @@
-"""Which tokens of a sentence are what: ends, punctuation, rare words, questions."""
+"""Annotations of tokens: ends, punctuation, rare words, interrogatives, question marks."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from adasparse.analysis.tokens import TokenRow, is_punctuation, is_unspaced
-from adasparse.analysis.weights import Array
+from adasparse.analysis.tokens.interrogatives import CLOSING, PARTICLE, QUESTION_MARKS, STOP
+from adasparse.analysis.tokens.reader import TokenRow, is_punctuation, is_unspaced
 
-_WORDS = {
-    "cs": "kdo koho komu co čeho kdy kde kam odkud jak proč který která které kolik čí",
-    "de": "wer wen wem wessen was wann wo wohin woher wie warum wieso weshalb weswegen welche "
-    "welcher welches welchen welchem wozu womit wofür woran worauf worüber wovon wonach wodurch "
-    "wieviel wieviele inwiefern",
-    "en": "who whom whose what when where why how which",
-    "fr": "qui que quoi quand où comment pourquoi quel quelle quels quelles combien",
-    "ja": "何 誰 どこ いつ なぜ どう どうして いくら いくつ どれ どの どちら どんな だれ なに なん",
-    "ro": "cine cui ce când unde cum care cărui cărei căror cât câtă câți câte oare",
-}
-#: Words that ask, by language.
-INTERROGATIVES = {language: frozenset(words.split()) for language, words in _WORDS.items()}
-#: Languages without spaces, where a word is found inside a token.
-_UNSPACED = frozenset({"ja"})
-_QUESTION_MARKS = frozenset("?？")
-#: The particle that ends Japanese questions, before the full stop.
-_PARTICLE, _STOP = "か", "。"
-#: What may follow the final question mark.
-_CLOSING = frozenset("\"'”’»«“)]」』")
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TokenMarks:
+class TokenAnnotations:
     """Marks of the tokens of one sentence, each ``(n,)``.
 
     Args:
@@ -44,18 +27,18 @@ class TokenMarks:
         question: The final question mark.
     """
 
-    special: Array
-    punctuation: Array
-    end: Array
-    words: Array
-    rare: Array
-    interrogative: Array
-    question: Array
+    special: Flags
+    punctuation: Flags
+    end: Flags
+    words: NDArray[np.int64]
+    rare: Flags
+    interrogative: Flags
+    question: Flags
 
 
-def mark_tokens(
+def annotate(
     row: TokenRow, *, counts: Mapping[int, int], interrogatives: Iterable[str]
-) -> TokenMarks:
+) -> TokenAnnotations:
     """Return the marks of a sentence.
 
     Args:
@@ -66,7 +49,7 @@ def mark_tokens(
     special = np.array(row.is_special, dtype=bool)
     end = np.zeros(len(row), dtype=bool)
     end[-1:] = special[-1:]
-    return TokenMarks(
+    return TokenAnnotations(
         special=special,
         punctuation=np.array([is_punctuation(x) for x in row.text], dtype=bool) & ~special,
         end=end,
@@ -77,14 +60,14 @@ def mark_tokens(
     )
 
 
-def _rarest(row: TokenRow, special: Array, counts: Mapping[int, int]) -> Array:
+def _rarest(row: TokenRow, special: Flags, counts: Mapping[int, int]) -> Flags:
     often = np.array([counts.get(number, 0) for number in row.ids], dtype=np.int64)
     if special.all():
         return np.zeros(len(row), dtype=bool)
     return np.asarray(~special & (often == often[~special].min()))
 
 
-def _asking(row: TokenRow, interrogatives: frozenset[str]) -> Array:
+def _asking(row: TokenRow, interrogatives: frozenset[str]) -> Flags:
     def asks(text: str) -> bool:
         if is_unspaced(text):
             return any(word in text for word in interrogatives)
@@ -94,50 +77,16 @@ def _asking(row: TokenRow, interrogatives: frozenset[str]) -> Array:
     return np.array([word in asking for word in row.words], dtype=bool)
 
 
-def _question_mark(row: TokenRow) -> Array:
+def _question_mark(row: TokenRow) -> Flags:
     found = np.zeros(len(row), dtype=bool)
     for i in reversed(range(len(row))):
         text = row.text[i]
-        if row.is_special[i] or not text or set(text) <= _CLOSING | {_STOP}:
+        if row.is_special[i] or not text or set(text) <= CLOSING | {STOP}:
             continue
-        is_mark = is_punctuation(text) and bool(set(text) & _QUESTION_MARKS)
-        found[i] = is_mark or text.rstrip(_STOP).endswith(_PARTICLE)
+        is_mark = is_punctuation(text) and bool(set(text) & QUESTION_MARKS)
+        found[i] = is_mark or text.rstrip(STOP).endswith(PARTICLE)
         break
     return found
-
-
-def is_question(text: str) -> bool:
-    """Tell whether a text ends as questions do, quotes and brackets after it aside."""
-    end = text.rstrip().rstrip("".join(_CLOSING))
-    return end.endswith(tuple(_QUESTION_MARKS)) or (
-        end.endswith(_STOP) and end.rstrip(f" {_STOP}").endswith(_PARTICLE)
-    )
-
-
-def guess_language(texts: Iterable[str]) -> str | None:
-    """Return the language whose interrogatives begin the most questions; None without any."""
-    hits: Counter[str] = Counter()
-    for text in texts:
-        if is_question(text):
-            first = text.split()[0].strip("¿¡\"'„“«»?,").lower()
-            for language, words in INTERROGATIVES.items():
-                if language in _UNSPACED:
-                    hits[language] += any(word in text for word in words)
-                else:
-                    hits[language] += first in words
-    best = max(sorted(hits), key=lambda language: hits[language], default=None)
-    return best if best is not None and hits[best] else None
-
-
-def asking_words(languages: Mapping[str, str | None]) -> dict[str, frozenset[str]]:
-    """Return the interrogatives of each language, by the same keys; none for None."""
-    unknown = sorted({x for x in languages.values() if x is not None} - set(INTERROGATIVES))
-    if unknown:
-        raise ValueError(f"A language must be one of {sorted(INTERROGATIVES)}; got {unknown}.")
-    return {
-        key: frozenset() if language is None else INTERROGATIVES[language]
-        for key, language in languages.items()
-    }
 
 
 def count_tokens(rows: Iterable[Iterable[int]]) -> Counter[int]:

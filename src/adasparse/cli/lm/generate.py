@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
 
 
 def generate(
@@ -20,8 +19,8 @@ def generate(
 ) -> None:
     """Print a prompt and how a language model goes on."""
     with user_errors():
-        from adasparse.longcontext.reading import go_on
+        from adasparse.longcontext.generate import continue_text
 
         hush_transformers()
-        found = go_on(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
+        found = continue_text(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
     typer.echo(found)

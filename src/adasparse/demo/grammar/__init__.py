@@ -1,11 +1,11 @@
 """Synchronous grammars: parallel sentences in two languages from one choice of meaning.
 
-A grammar is a :class:`~adasparse.translation.grammar.spaces.Space` of meanings made from word
+A grammar is a :class:`~adasparse.demo.grammar.spaces.Space` of meanings made from word
 tables; each meaning is said once in either language. German and English are in one-to-one
 correspondence; Romanian and Japanese sentences have one English translation each.
 """
 
-from adasparse.translation.grammar.corpus import (
+from adasparse.demo.grammar.corpus import (
     PAIRS,
     GeneratedCorpus,
     count_sentences,

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from random import Random
 
-from adasparse.translation.grammar import german_english, japanese_english, romanian_english
-from adasparse.translation.grammar.spaces import Build, Space
+from adasparse.demo.grammar import german_english
+from adasparse.demo.grammar.spaces import Build, Space
 
 __all__ = ["PAIRS", "GeneratedCorpus", "count_sentences", "generate"]
 
 Both = tuple[str, str]
-PAIRS = ("de-en", "en-de", "ro-en", "ja-en")
+PAIRS = ("de-en", "en-de")
 #: Draws per wanted sentence before the grammar is held to be exhausted.
 PATIENCE = 30
 
@@ -71,14 +71,11 @@ def _languages(pair: str) -> tuple[str, str]:
 
 
 def _sentences(pair: str) -> Space[Both]:
-    source, _ = _languages(pair)
-    if pair == "en-de":
-        return Build(lambda both: (both[1], both[0]), german_english.sentences())
-    return {
-        "de": german_english.sentences,
-        "ro": romanian_english.sentences,
-        "ja": japanese_english.sentences,
-    }[source]()
+    _languages(pair)
+    german_first = german_english.sentences()
+    if pair == "de-en":
+        return german_first
+    return Build(lambda both: (both[1], both[0]), german_first)
 
 
 def _distinct(pair: str, wanted: int, rng: Random) -> list[Both]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from adasparse.translation.grammar.meaning import (
+from adasparse.demo.grammar.meaning import (
     Agreement,
     Clause,
     Clock,
@@ -14,7 +14,7 @@ from adasparse.translation.grammar.meaning import (
     Time,
     agreement,
 )
-from adasparse.translation.grammar.numbers import ordinal, words, year
+from adasparse.demo.grammar.numbers import ordinal, words, year
 
 __all__ = [
     "clock",

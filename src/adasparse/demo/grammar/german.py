@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from adasparse.translation.grammar.meaning import (
+from adasparse.demo.grammar.meaning import (
     Agreement,
     Clause,
     Clock,
@@ -19,7 +19,7 @@ from adasparse.translation.grammar.meaning import (
     Verb,
     agreement,
 )
-from adasparse.translation.grammar.numbers import ordinal, words, year
+from adasparse.demo.grammar.numbers import ordinal, words, year
 
 __all__ = [
     "clock",

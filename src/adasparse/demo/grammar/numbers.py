@@ -9,12 +9,12 @@ except ImportError as error:
         "the demo's grammar writes numbers with num2words: pip install 'adasparse[translation]'"
     ) from error
 
-__all__ = ["countable", "ordinal", "romanian_count", "words", "year"]
+__all__ = ["countable", "ordinal", "words", "year"]
 
 
 @cache
 def words(number: int, lang: str) -> str:
-    """A cardinal number as counted: ``dreiundzwanzig``, ``twenty-three``, ``二十三``."""
+    """A cardinal number as counted: ``dreiundzwanzig``, ``twenty-three``."""
     return str(num2words(number, lang=lang))
 
 
@@ -37,19 +37,3 @@ def countable(low: int, high: int) -> list[int]:
     *hundertein Bücher*, *hundertundein Buch*): they are left out.
     """
     return [number for number in range(low, high + 1) if number % 100 != 1]
-
-
-@cache
-def romanian_count(number: int, *, feminine: bool) -> str:
-    """A Romanian number before a noun: *două*, *douăzeci și una de*, *o sută doi*.
-
-    The last word agrees in gender; from 20 on, unless the last two digits are 01 to 19, *de*
-    stands between the number and the noun.
-    """
-    parts = words(number, "ro").split()
-    feminine_forms = {"unu": "una", "doi": "două", "doisprezece": "douăsprezece"}
-    if feminine:
-        parts[-1] = feminine_forms.get(parts[-1], parts[-1])
-    if number >= 20 and not 1 <= number % 100 <= 19:
-        parts.append("de")
-    return " ".join(parts)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import Words, below, draw
+from adasparse.longcontext.tasks.streams import Words, below, draw
 from adasparse.longcontext.tasks.task import FIRST, Examples, Task, source_and_target
 
 WRITE, IGNORE, READ, ZERO, ONE = range(FIRST, FIRST + 5)

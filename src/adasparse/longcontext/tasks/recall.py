@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import (
+from adasparse.longcontext.tasks.streams import (
     Words,
     below,
     draw,

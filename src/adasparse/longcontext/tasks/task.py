@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adasparse.longcontext.tasks.random import Words, below, draw, mix, words
+from adasparse.longcontext.tasks.streams import Words, below, draw, mix, words
 
 Integers = NDArray[np.int64]
 PaddingSide = Literal["left", "right"]

@@ -11,10 +11,15 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from adasparse.analysis.app_guard import Guard
-from adasparse.analysis.app_heads import LEAST_ALPHA, MOST_ALPHA, HeadChanges, RequestError
-from adasparse.analysis.app_model import Limits, LiveModel
-from adasparse.analysis.report import content_policy, render_page
+from adasparse.analysis.explorer.page import content_policy, render_page
+from adasparse.analysis.explorer.server.guard import Guard
+from adasparse.analysis.explorer.server.interventions import (
+    LEAST_ALPHA,
+    MOST_ALPHA,
+    HeadChanges,
+    RequestError,
+)
+from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
 
 #: Names by which a server on this machine is reached; others may be tricks of a web page.
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})

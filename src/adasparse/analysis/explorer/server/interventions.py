@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from adasparse.analysis.recording import Header
+from adasparse.analysis.recording.storage import ModelHeader
 from adasparse.integrations.huggingface.attention import AttentionCall, steering
 
 #: The exponents that may be asked for.
@@ -30,7 +30,7 @@ class HeadChanges:
     alpha: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     off: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
-    def check(self, header: Header) -> None:
+    def check(self, header: ModelHeader) -> None:
         """Raise a RequestError that names the first thing that the model does not have."""
         sizes = {
             name: len(alpha)
@@ -57,7 +57,7 @@ class HeadChanges:
                         f"alpha must be from {LEAST_ALPHA:g} to {MOST_ALPHA:g}; got {alpha}."
                     )
 
-    def header(self, header: Header) -> Header:
+    def header(self, header: ModelHeader) -> ModelHeader:
         """Return ``header`` with the exponents that hold now."""
         alpha = {
             kind: tuple(

@@ -8,12 +8,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from adasparse.analysis.app_heads import LEAST_ALPHA, MOST_ALPHA, HeadChanges, RequestError
-from adasparse.analysis.generated import generated
-from adasparse.analysis.meter import measure_heads
-from adasparse.analysis.payload import MeasuredRun, Payload, build_payload
-from adasparse.analysis.record import Recorder
-from adasparse.analysis.recording import Header, RecordedSentence, Recording
+from adasparse.analysis.explorer.payload import MeasuredRun, Payload, build_payload
+from adasparse.analysis.explorer.server.interventions import (
+    LEAST_ALPHA,
+    MOST_ALPHA,
+    HeadChanges,
+    RequestError,
+)
+from adasparse.analysis.measures.collect import measure_heads
+from adasparse.analysis.recording.generation import generated
+from adasparse.analysis.recording.recorder import Recorder
+from adasparse.analysis.recording.storage import ModelHeader, RecordedSentence, Recording
 from adasparse.analysis.runs import load_run
 
 #: How many next tokens are told.
@@ -70,7 +75,7 @@ class LiveModel:
         return cls(run.model, run.tokenizer, name=run.name, limits=limits)
 
     @property
-    def header(self) -> Header:
+    def header(self) -> ModelHeader:
         """What the model consists of."""
         return self.recorder.header
 
@@ -97,7 +102,7 @@ class LiveModel:
         }
 
     def payload(
-        self, sentence: RecordedSentence | None = None, *, header: Header | None = None
+        self, sentence: RecordedSentence | None = None, *, header: ModelHeader | None = None
     ) -> Payload:
         """Return the data of the explorer with one sentence, or none yet."""
         header = self.header if header is None else header

@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from adasparse.translation.grammar.german_english.clauses import actions
-from adasparse.translation.grammar.german_english.complex import two_clauses
-from adasparse.translation.grammar.german_english.facts import Both, all_facts, said
-from adasparse.translation.grammar.german_english.questions import all_questions
-from adasparse.translation.grammar.spaces import Build, Space, Union
+from adasparse.demo.grammar.german_english.clauses import actions
+from adasparse.demo.grammar.german_english.complex import two_clauses
+from adasparse.demo.grammar.german_english.facts import Both, all_facts, said
+from adasparse.demo.grammar.german_english.questions import all_questions
+from adasparse.demo.grammar.spaces import Build, Space, Union
 
 __all__ = ["sentences"]
 

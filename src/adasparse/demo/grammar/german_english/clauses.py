@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import cache
 
-from adasparse.translation.grammar.german_english.nouns import CITIES, PRONOUNS
-from adasparse.translation.grammar.german_english.phrases import (
+from adasparse.demo.grammar.german_english.nouns import CITIES, PRONOUNS
+from adasparse.demo.grammar.german_english.phrases import (
     PLACES,
     counted,
     fixed,
@@ -13,15 +13,15 @@ from adasparse.translation.grammar.german_english.phrases import (
     subjects,
     whole,
 )
-from adasparse.translation.grammar.german_english.settings import Setting, settings
-from adasparse.translation.grammar.german_english.verbs import (
+from adasparse.demo.grammar.german_english.settings import Setting, settings
+from adasparse.demo.grammar.german_english.verbs import (
     GIVING,
     INTRANSITIVE,
     TRANSITIVE,
     TRAVEL,
 )
-from adasparse.translation.grammar.meaning import Clause, Nominal, NounPhrase, Pair, Phrase, Verb
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union, maybe
+from adasparse.demo.grammar.meaning import Clause, Nominal, NounPhrase, Pair, Phrase, Verb
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union, maybe
 
 __all__ = ["actions", "actors", "doings", "places", "with_subject"]
 

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from adasparse.translation.grammar import english, german
-from adasparse.translation.grammar.german_english.clauses import actions, doings, with_subject
-from adasparse.translation.grammar.german_english.facts import STATES, Both, predicates, said
-from adasparse.translation.grammar.german_english.nouns import CITIES, NOUNS, PRONOUNS, QUALITIES
-from adasparse.translation.grammar.german_english.phrases import named, phrases, subjects
-from adasparse.translation.grammar.german_english.verbs import (
+from adasparse.demo.grammar import english, german
+from adasparse.demo.grammar.german_english.clauses import actions, doings, with_subject
+from adasparse.demo.grammar.german_english.facts import STATES, Both, predicates, said
+from adasparse.demo.grammar.german_english.nouns import CITIES, NOUNS, PRONOUNS, QUALITIES
+from adasparse.demo.grammar.german_english.phrases import named, phrases, subjects
+from adasparse.demo.grammar.german_english.verbs import (
     BE,
     LIVE,
     SAYING,
     TRANSITIVE,
     WONDERING,
 )
-from adasparse.translation.grammar.meaning import Clause, Nominal, NounPhrase, Phrase, Tense, Verb
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
+from adasparse.demo.grammar.meaning import Clause, Nominal, NounPhrase, Phrase, Tense, Verb
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union
 
 __all__ = ["two_clauses"]
 

@@ -1,13 +1,13 @@
 """German-English statements of fact: how things are, what they cost, when they happen."""
 
-from adasparse.translation.grammar import english, german
-from adasparse.translation.grammar.german_english.nouns import (
+from adasparse.demo.grammar import english, german
+from adasparse.demo.grammar.german_english.nouns import (
     ADJECTIVES,
     CITIES,
     NOUNS,
     QUALITIES,
 )
-from adasparse.translation.grammar.german_english.phrases import (
+from adasparse.demo.grammar.german_english.phrases import (
     BIRTH_DATES,
     CLOCKS,
     DATES,
@@ -18,8 +18,8 @@ from adasparse.translation.grammar.german_english.phrases import (
     phrases,
     subjects,
 )
-from adasparse.translation.grammar.german_english.verbs import BE, BELONG, COST, LIVE, TIMETABLE
-from adasparse.translation.grammar.meaning import (
+from adasparse.demo.grammar.german_english.verbs import BE, BELONG, COST, LIVE, TIMETABLE
+from adasparse.demo.grammar.meaning import (
     Clause,
     Name,
     Nominal,
@@ -30,8 +30,8 @@ from adasparse.translation.grammar.meaning import (
     Time,
     Verb,
 )
-from adasparse.translation.grammar.numbers import countable, words
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
+from adasparse.demo.grammar.numbers import countable, words
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union
 
 __all__ = ["STATES", "Both", "all_facts", "predicates", "said"]
 

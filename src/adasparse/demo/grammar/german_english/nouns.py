@@ -1,7 +1,7 @@
 """Nouns, adjectives and names of the German-English grammar: one word for one word, both ways."""
 
-from adasparse.translation.grammar import english
-from adasparse.translation.grammar.meaning import Adjective, Agreement, Name, Noun, Pronoun
+from adasparse.demo.grammar import english
+from adasparse.demo.grammar.meaning import Adjective, Agreement, Name, Noun, Pronoun
 
 __all__ = [
     "ADJECTIVES",

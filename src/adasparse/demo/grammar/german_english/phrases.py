@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from adasparse.translation.grammar.german_english.nouns import (
+from adasparse.demo.grammar.german_english.nouns import (
     ADJECTIVES,
     CASTS,
     COLORED,
@@ -12,7 +12,7 @@ from adasparse.translation.grammar.german_english.nouns import (
     PRONOUNS,
     QUALITIES,
 )
-from adasparse.translation.grammar.meaning import (
+from adasparse.demo.grammar.meaning import (
     DAYS,
     Adjective,
     Clock,
@@ -24,8 +24,8 @@ from adasparse.translation.grammar.meaning import (
     Phrase,
     Time,
 )
-from adasparse.translation.grammar.numbers import countable, words
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
+from adasparse.demo.grammar.numbers import countable, words
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union
 
 __all__ = [
     "BIRTH_DATES",

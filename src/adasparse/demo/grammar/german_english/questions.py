@@ -1,20 +1,20 @@
 """German-English questions: yes or no, and asking for one part of the sentence."""
 
-from adasparse.translation.grammar import english, german
-from adasparse.translation.grammar.german_english.clauses import (
+from adasparse.demo.grammar import english, german
+from adasparse.demo.grammar.german_english.clauses import (
     actions,
     actors,
     doings,
     places,
     with_subject,
 )
-from adasparse.translation.grammar.german_english.facts import STATES, Both, predicates
-from adasparse.translation.grammar.german_english.nouns import NOUNS, WHO
-from adasparse.translation.grammar.german_english.phrases import named, phrases, subjects
-from adasparse.translation.grammar.german_english.settings import Setting, settings
-from adasparse.translation.grammar.german_english.verbs import BE, COST, TIMETABLE, TRANSITIVE
-from adasparse.translation.grammar.meaning import Clause, Nominal, NounPhrase, Verb
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union
+from adasparse.demo.grammar.german_english.facts import STATES, Both, predicates
+from adasparse.demo.grammar.german_english.nouns import NOUNS, WHO
+from adasparse.demo.grammar.german_english.phrases import named, phrases, subjects
+from adasparse.demo.grammar.german_english.settings import Setting, settings
+from adasparse.demo.grammar.german_english.verbs import BE, COST, TIMETABLE, TRANSITIVE
+from adasparse.demo.grammar.meaning import Clause, Nominal, NounPhrase, Verb
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union
 
 __all__ = ["all_questions"]
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from adasparse.translation.grammar.german_english.phrases import FUTURE_TIMES, NOW, PAST_TIMES
-from adasparse.translation.grammar.german_english.verbs import MODALS, PAST_MODALS
-from adasparse.translation.grammar.meaning import Clause, Modal, Phrase, Tense, Time
-from adasparse.translation.grammar.spaces import Build, OneOf, Space, Union, maybe
+from adasparse.demo.grammar.german_english.phrases import FUTURE_TIMES, NOW, PAST_TIMES
+from adasparse.demo.grammar.german_english.verbs import MODALS, PAST_MODALS
+from adasparse.demo.grammar.meaning import Clause, Modal, Phrase, Tense, Time
+from adasparse.demo.grammar.spaces import Build, OneOf, Space, Union, maybe
 
 __all__ = ["Setting", "settings"]
 

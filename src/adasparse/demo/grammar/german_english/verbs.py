@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adasparse.translation.grammar.meaning import Modal, Verb
+from adasparse.demo.grammar.meaning import Modal, Verb
 
 __all__ = [
     "BE",
