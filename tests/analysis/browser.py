@@ -113,7 +113,7 @@ class Page:
             lambda _: has_clicked()
         )
 
-    def choose_sentences(self, selector: str, value: str) -> None:
+    def choose(self, selector: str, value: str) -> None:
         """Choose an option of a select, as a reader would."""
         self.run(
             "arguments[0].value = arguments[1];"

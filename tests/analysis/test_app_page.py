@@ -79,6 +79,27 @@ def test_the_first_sentence_is_there_at_once(page, live):
     assert page.texts(".strip.rows .token") == tokens
 
 
+def test_a_page_without_a_given_sentence_opens_with_an_example(tmp_path):
+    folder, data = tmp_path / "run", tmp_path / "data"
+    sample_models.sparse("marian", seed=2).float().save_pretrained(folder)
+    sample_models.tokenizer().save_pretrained(folder)
+    data.mkdir()
+    (data / "dev.source.txt").write_text(f"Ja.\n{TEXT}\n", encoding="utf-8")
+    (folder / "recipe.yaml").write_text(f"data: {data}\n", encoding="utf-8")
+    live = LiveModel.load(folder, limits=LIMITS)
+    for address in serve(live):
+        page = Page(address)
+        page.wait(lambda page=page: page.all("#live-output .text"))
+        assert page.one("#live-text").get_attribute("value") == TEXT
+        assert page.text("#sentence-text bdi") == TEXT
+        assert page.all("#panels .panel") and page.text("#live-error") == ""
+        assert page.complaints() == []
+
+
+def test_the_corner_of_the_grid_needs_no_rare_glyph(page):
+    assert page.text("#grid th.axis") == "layer / head"
+
+
 def test_a_typed_sentence_is_translated(page, live):
     page.one("#live-text").clear()
     page.one("#live-text").send_keys("Ein Mann liest.", Keys.ENTER)
@@ -100,7 +121,7 @@ def test_a_slider_changes_attention_and_translation(page, live):
     page.wait(lambda: page.text("#live-output .text") != before)
     settle(page)
     assert page.text("#live-output .before") == before
-    page.choose_sentences("#compare", "1")
+    page.choose("#compare", "1")
     assert page.texts("#panels .run-name") == ["marian, changed", "marian"]
     page.click("#reset-all")
     page.wait(lambda: page.text("#live-output .text") == before)

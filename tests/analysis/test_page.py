@@ -120,7 +120,7 @@ def test_zeros_are_blank_and_the_smallest_weights_are_not(page, payload):
 
 @pytest.mark.parametrize(("order", "sign"), [("descending", -1), ("ascending", 1)])
 def test_heads_are_ranked_by_any_measure(page, payload, order, sign):
-    page.choose_sentences("#measure", "density")
+    page.choose("#measure", "density")
     if order == "ascending":
         page.click("#order")
     values = payload["runs"][0]["groups"][0]["values"]["density"]
@@ -135,8 +135,8 @@ def test_heads_are_ranked_by_any_measure(page, payload, order, sign):
 
 
 def test_the_table_sorts_by_every_column(page, payload):
-    page.choose_sentences("#table-run", "1")
-    page.choose_sentences("#table-kind", "context")
+    page.choose("#table-run", "1")
+    page.choose("#table-kind", "context")
     values = payload["runs"][1]["groups"][2]["values"]["entropy"]
     for sign in (-1, 1):
         page.click("#table th button[data-key=entropy]")
@@ -153,7 +153,7 @@ def test_the_table_sorts_by_every_column(page, payload):
 
 
 def test_two_runs_are_compared_cell_by_cell(page, payload):
-    page.choose_sentences("#compare", "1")
+    page.choose("#compare", "1")
     panels = page.all("#panels .panel")
     assert all(panel.is_displayed() for panel in panels)
     assert page.texts("#panels .run-name") == ["adaptive", OTHER]
@@ -161,7 +161,7 @@ def test_two_runs_are_compared_cell_by_cell(page, payload):
     expected = [weight(payload, run=run)[2, 3] for run in (0, 1)]
     words = [f"{x:.3f}" if x else "exactly 0" for x in expected]
     assert page.texts(".readout output") == words
-    page.choose_sentences("#compare", "")
+    page.choose("#compare", "")
     assert not panels[1].is_displayed()
 
 
@@ -237,7 +237,7 @@ def test_the_address_restores_everything(address, page):
 
 
 def test_no_token_is_more_than_text(page):
-    page.choose_sentences("#sentence", "1")
+    page.choose("#sentence", "1")
     for view in ("heat", "lines"):
         page.click(f"#view [data-value={view}]")
         page.frame()
@@ -255,7 +255,7 @@ def test_no_token_is_more_than_text(page):
 
 
 def test_a_long_token_is_shown_in_full_on_demand(page):
-    page.choose_sentences("#sentence", "1")
+    page.choose("#sentence", "1")
     page.frame()
     long = next(x for x in page.all(".strip.rows .label") if x.text.startswith("xxx"))
     page.run("arguments[0].click()", long)

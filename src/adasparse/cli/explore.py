@@ -19,7 +19,12 @@ def explore(
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    text: Annotated[str, typer.Option(help="A sentence to begin with.")] = "",
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Sentence to begin with.", show_default="one of the training's dev set, if known"
+        ),
+    ] = None,
     open_browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Whether to open the page.")
     ] = True,

@@ -182,7 +182,7 @@ class LivePage {
       ...(isOff ? ["off"] : []),
     ].join(", ");
     const undo = { type: "button", "aria-label": `Reset ${name}`, onclick: () => this.reset([key]) };
-    return el("li", {}, `${name}: ${what}`, el("button", undo, "✕"));
+    return el("li", {}, `${name}: ${what}`, el("button", undo, "×"));
   }
 }
 

@@ -45,7 +45,7 @@ class Overview {
       el(
         "table",
         { "aria-label": `${measure.label} of each head of ${run.name}` },
-        el("thead", {}, el("tr", {}, el("th", { class: "axis" }, "layer ＼ head"), ...numbers)),
+        el("thead", {}, el("tr", {}, el("th", { class: "axis" }, "layer / head"), ...numbers)),
         el("tbody", {}, ...rows),
       ),
     );

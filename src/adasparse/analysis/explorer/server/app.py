@@ -77,17 +77,21 @@ class Queue:
 
 
 def create_app(
-    live: LiveModel, *, hosts: Collection[str] | None = LOCAL_HOSTS, first_text: str = ""
+    live: LiveModel,
+    *,
+    hosts: Collection[str] | None = LOCAL_HOSTS,
+    first_text: str | None = None,
 ) -> FastAPI:
     """Return the application.
 
     Args:
         live: The model; no request changes it.
         hosts: Names in the ``Host`` header that are answered; None answers all.
-        first_text: What to run when the page opens.
+        first_text: Sentence to run when the page opens; the example of the model if None.
     """
     app = FastAPI(title="adasparse explore", docs_url=None, redoc_url=None, openapi_url=None)
     queue = Queue(live.limits)
+    first_text = live.example if first_text is None else first_text
     page = render_page({**live.payload(), "first_text": first_text}, mode="live")
 
     @app.get("/", response_class=HTMLResponse)

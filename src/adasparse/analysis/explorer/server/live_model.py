@@ -1,4 +1,4 @@
-"""A model that answers the live explorer: what it writes, and what its heads do meanwhile."""
+"""The model of the live explorer: its answers, and its heads while it gives them."""
 
 import threading
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from adasparse._files import TextFile
 from adasparse.analysis.explorer.payload import MeasuredRun, Payload, build_payload
 from adasparse.analysis.explorer.server.interventions import (
     LEAST_ALPHA,
@@ -21,24 +22,28 @@ from adasparse.analysis.recording.recorder import Recorder
 from adasparse.analysis.recording.storage import ModelHeader, RecordedSentence, Recording
 from adasparse.analysis.runs import load_run
 
-#: How many next tokens are told.
+#: Number of next tokens that are shown.
 PREDICTIONS = 10
+#: Example for models whose own data is not known.
+_ANY_TEXT = "Where did she find the old bicycle that he sold?"
+#: Characters of an example: long enough to show something, short enough to be seen whole.
+_EXAMPLE_SIZE = 60
 _NO_CHANGES = HeadChanges()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one request may ask for.
+    """Limits of one request.
 
     Args:
-        characters: Of each text.
-        tokens: Of each text.
-        new_tokens: That the model writes.
-        seconds: Of writing.
+        characters: Characters of each text.
+        tokens: Tokens of each text.
+        new_tokens: Tokens that the model writes.
+        seconds: Time to write them.
         changes: Heads with a changed alpha or switched off.
-        body_bytes: Of the request.
-        waiting: Requests that wait for their turn at a time.
-        wait_seconds: How long they do.
+        body_bytes: Bytes of the request.
+        waiting: Number of requests that may wait for their turn.
+        wait_seconds: Time that a request may wait.
     """
 
     characters: int = 4000
@@ -58,21 +63,30 @@ class LiveModel:
         model: A model of transformers that takes tokens, sparse or not; it is left alone.
         tokenizer: Its tokenizer.
         name: What to call it.
-        limits: What a request may ask for.
+        limits: Limits of a request.
+        example: A sentence that the page opens with; left out if it is beyond the limits.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Any, *, name: str, limits: Limits | None = None
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        *,
+        name: str,
+        limits: Limits | None = None,
+        example: str = _ANY_TEXT,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.recorder = Recorder(model, tokenizer, name=name)
         self._lock = threading.Lock()
+        self.example = example if self._accepts(example) else ""
 
     @classmethod
     def load(cls, folder: str | Path, *, limits: Limits | None = None) -> "LiveModel":
         """Load a model from its folder; nothing is asked of the network."""
         run = load_run(folder)
-        return cls(run.model, run.tokenizer, name=run.name, limits=limits)
+        example = _example(run.recipe.get("data"))
+        return cls(run.model, run.tokenizer, name=run.name, limits=limits, example=example)
 
     @property
     def header(self) -> ModelHeader:
@@ -156,6 +170,13 @@ class LiveModel:
             raise RequestError(f"At most {self.limits.changes} heads may change; got {count}.")
         changes.check(self.header)
 
+    def _accepts(self, text: str) -> bool:
+        try:
+            self._check_text("text", text)
+        except RequestError:
+            return False
+        return True
+
     def _check_text(self, name: str, text: str) -> None:
         if not text.strip():
             raise RequestError(f"{name} must not be empty.")
@@ -200,3 +221,12 @@ class LiveModel:
                 for token, probability in zip(tokens, chances.values.tolist(), strict=True)
             ],
         }
+
+
+def _example(data: object) -> str:
+    """Return a dev sentence of the prepared data of a run, if that is still there, else any."""
+    path = Path(str(data)) / "dev.source.txt"
+    if data is None or not path.is_file():
+        return _ANY_TEXT
+    lines = [line for line in TextFile(path, may_be_empty=True).lines() if line.strip()]
+    return min(lines, key=lambda line: abs(len(line) - _EXAMPLE_SIZE), default=_ANY_TEXT)
