@@ -1,4 +1,4 @@
-"""What there is to know about this installation and this machine."""
+"""Diagnostics of the installation and the machine, with a self check of the kernels."""
 
 import os
 import platform
@@ -39,7 +39,7 @@ WEIGHT_TOLERANCE, GRADIENT_TOLERANCE = 1e-6, 1e-4
 
 
 def versions() -> dict[str, str]:
-    """Versions of adasparse and of what it stands on."""
+    """Versions of adasparse and its dependencies."""
     return {
         "adasparse": metadata.version("adasparse"),
         "python": platform.python_version(),
@@ -88,7 +88,7 @@ def kernels() -> dict[str, Any]:
 
 
 def backends() -> dict[str, dict[str, str]]:
-    """Which backend serves each kind of device, and why."""
+    """The backend in use on each kind of device, and the reason."""
     if not cpu.is_available():
         on_cpu = f"the compiled kernels are missing: {cpu.missing_reason}"
     elif override := os.environ.get("ADASPARSE_ISA"):

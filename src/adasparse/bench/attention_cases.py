@@ -1,4 +1,4 @@
-"""The cases of ``adasparse bench attention``, and what is wanted of each."""
+"""Cases of the attention benchmark, each with the bar it should reach."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -11,25 +11,25 @@ from adasparse.bench.timed_case import TimedCase
 
 
 class Case(Protocol):
-    """Something to measure."""
+    """A case to measure."""
 
     @property
     def name(self) -> str:
-        """For the command line."""
+        """Name on the command line."""
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Name in tables."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape ``(b, h, n, d)`` of query, key and value."""
 
     def quick(self) -> "Case":
-        """Return a smaller case of which nothing is wanted."""
+        """Return a smaller case without a bar."""
 
     def obstacle(self) -> str | None:
-        """Why this cannot be run here."""
+        """Return why this cannot run here, or None."""
 
     def rows(self, settings: Settings) -> Iterable[Row]:
         """Measure."""

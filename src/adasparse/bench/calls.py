@@ -1,4 +1,4 @@
-"""What is timed: a function called forward, or forward and backward; ours or a known one."""
+"""Timed calls: forward alone, or forward and backward, of adasparse and its baselines."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,7 @@ from torch.nn import functional
 import adasparse
 
 FORWARD, BOTH = "forward", "forward + backward"
-#: Attention of ours and of others. The package's stands for ``package_attention``.
+#: Names of attention functions; the last stands for ``package_attention``.
 OURS, SOFTMAX, PACKAGE = "entmax_attention", "scaled_dot_product_attention", "entmax.entmax15"
 PACKAGE_MISSING = f"{PACKAGE}: not installed"
 
@@ -21,7 +21,7 @@ Call = Callable[[], object]
 
 
 def forward(function: Callable[..., Tensor], *inputs: Tensor) -> Call:
-    """Forward alone, with no thought of gradients."""
+    """Forward alone, without recording gradients."""
 
     def call() -> Tensor:
         with torch.no_grad():
@@ -33,7 +33,7 @@ def forward(function: Callable[..., Tensor], *inputs: Tensor) -> Call:
 def both(
     function: Callable[..., Tensor], *inputs: Tensor, grad: Tensor, learned: tuple[Tensor, ...] = ()
 ) -> Call:
-    """Forward, then the gradients by the inputs and by what is learned."""
+    """Forward, then the gradients with respect to the inputs and the learned tensors."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     return lambda: torch.autograd.grad(function(*leaves), (*leaves, *learned), grad)
 

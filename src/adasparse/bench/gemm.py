@@ -1,4 +1,4 @@
-"""How near the kernel's product of queries and keys comes to the machine's own GEMM speed."""
+"""Speed of the kernel's query-key product, relative to the machine's GEMM speed."""
 
 import math
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ class GemmCase:
     """The speed of the scoring stage as a share of ``torch.matmul``'s.
 
     Args:
-        name: For the command line.
-        title: For people.
+        name: Name on the command line.
+        title: Name in tables.
         shape: ``(b, h, n, d)`` of query and key.
         size: Rows and columns of the matrices whose product is the machine's own speed.
-        bar: The least share wanted.
+        bar: Smallest acceptable share.
     """
 
     name: str
@@ -38,7 +38,7 @@ class GemmCase:
         return replace(self, shape=shape, size=max(1, self.size // 8), bar=None)
 
     def obstacle(self) -> str | None:
-        """Why this cannot be run here."""
+        """Return why this cannot run here, or None."""
         return None if cpu.is_available() else f"{self.title}: {cpu.missing_reason}"
 
     def rows(self, settings: Settings) -> Iterator[Row]:

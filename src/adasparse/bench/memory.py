@@ -20,13 +20,13 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCase:
-    """The peak of our forward and backward next to what dense weights would take.
+    """Peak memory of forward and backward beside the size of dense weights.
 
     Args:
-        name: For the command line.
-        title: For people.
+        name: Name on the command line.
+        title: Name in tables.
         shape: ``(b, h, n, d)`` of query, key and value.
-        bar: The most GiB wanted.
+        bar: Largest acceptable peak in GiB.
     """
 
     name: str
@@ -40,7 +40,7 @@ class MemoryCase:
         return replace(self, shape=(b, h, max(1, n // 8), d), bar=None)
 
     def obstacle(self) -> str | None:
-        """Why this cannot be run here."""
+        """Return why this cannot run here, or None."""
         return None if is_available() else UNAVAILABLE
 
     def rows(self, settings: Settings) -> Iterator[Row]:
@@ -52,7 +52,7 @@ class MemoryCase:
 
 
 def is_available() -> bool:
-    """Whether this system tells the peak of a process."""
+    """Whether this system reports the peak memory of a process."""
     return _CLEAR.exists()
 
 
@@ -79,7 +79,7 @@ def _measure(name: str, shape: tuple[int, int, int, int], threads: int, seed: in
     attend = calls.attention(name)
     *inputs, grad = (torch.randn(shape, generator=generator) for _ in range(4))
     call = calls.both(attend, *inputs, grad=grad)
-    # What a first call loads and starts, whatever its size, is not what is asked for.
+    # Libraries and threads that any first call loads are not part of the measurement.
     calls.both(attend, *(x[..., :8, :] for x in inputs), grad=grad[..., :8, :])()
     _CLEAR.write_text("5")  # the peak so far is forgotten
     before = _kib("VmRSS")

@@ -1,4 +1,4 @@
-"""What ``adasparse bench ops`` measures: an operator of this library against a known one."""
+"""Cases of the operator benchmark: an operator of adasparse and its baseline."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ LEARNED_ALPHA = 1.4
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One known function and ours at several alphas, to be timed side by side."""
+    """A baseline and an operator of adasparse at several alphas, timed side by side."""
 
     operator: str
     baseline: str

@@ -1,4 +1,4 @@
-"""A case of attention to be timed: ours and a known function on the same tokens."""
+"""A timed case of attention: adasparse and a baseline on the same tokens."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ class TimedCase:
     """Sequences of standard normal tokens, and how they attend to themselves.
 
     Args:
-        name: For the command line.
-        title: For people.
+        name: Name on the command line.
+        title: Name in tables.
         batch, num_heads, length, head_dim: Sizes of query, key and value.
         alpha: None for one learned alpha per head.
-        baseline: The known function; PACKAGE is for cases without masks and dropout.
-        is_causal: In both functions, as are the next two.
+        baseline: Name of the baseline; PACKAGE is for cases without masks and dropout.
+        is_causal: Causal masking, in both functions, as are the next two.
         is_padded: Whether sequences have anything from a third to all of the keys.
         dropout_p: Share of the weights to drop.
-        bars: The least ratios wanted, of forward and backward together and of forward alone.
+        bars: Smallest acceptable speedups, of forward and backward together and of forward alone.
     """
 
     name: str
@@ -59,7 +59,7 @@ class TimedCase:
         return replace(self, batch=batch, length=length, bars=(None, None))
 
     def obstacle(self) -> str | None:
-        """Why this cannot be run here."""
+        """Return why this cannot run here, or None."""
         if self.baseline == PACKAGE and not calls.has_entmax_package():
             return calls.PACKAGE_MISSING
         return None

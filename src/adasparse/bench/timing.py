@@ -29,9 +29,9 @@ def best_times(
     long), not counted, warm up and decide how many calls fill a turn.
 
     Args:
-        functions: What to time, by any key.
+        functions: Functions to time, by any key.
         repeats: Number of rounds.
-        seconds: What the rounds may take together: long functions get fewer of them.
+        seconds: Time limit for all rounds: long functions get fewer of them.
         on_round: Called after each round, for a progress bar.
     """
     calls, expected = {}, 0.0

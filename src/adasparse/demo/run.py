@@ -1,4 +1,4 @@
-"""The whole system on a corpus of its own: generate, prepare, train, translate, score."""
+"""The demo from end to end: generate a corpus, prepare, train, translate, score."""
 
 import json
 import shutil
@@ -46,17 +46,17 @@ RECIPE: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """What a demo found.
+    """Results of a demo.
 
     Args:
         pair: Source and target language.
-        bleu: On test sentences that were not trained on.
-        chrf: The same.
+        bleu: BLEU on test sentences that were not trained on.
+        chrf: chrF on the same sentences.
         exact_match: Share of test sentences translated word for word.
-        tokens_per_second: Of training, the median over its log.
-        alpha: Of each head, by attention module; empty for softmax.
-        steps: Updates of the weights.
-        seconds: In all.
+        tokens_per_second: Training speed, the median over its log.
+        alpha: Alpha of each head, by attention module; empty for softmax.
+        steps: Number of updates.
+        seconds: Wall-clock time.
         translations: Some test sentences: source, reference and translation.
     """
 
@@ -87,11 +87,11 @@ def run_demo(
         out: Folder for ``corpus/``, ``data/``, ``run/``, ``translations.tsv`` and
             ``results.json``: a new one, or that of an earlier demo, which is replaced.
         pair: Source and target language, one of ``adasparse.demo.grammar.PAIRS``.
-        attention: As in a recipe.
+        attention: Attention as in a recipe.
         steps: Updates of the weights.
-        seed: Of the corpus and of training.
-        report: Gets messages for the user.
-        progress: What shows how training goes.
+        seed: Seed of the corpus and of training.
+        report: Called with messages for the user.
+        progress: Progress display; nothing is shown if None.
     """
     start = time.perf_counter()
     out = Path(out)

@@ -28,8 +28,8 @@ def evaluate_reading(
     Args:
         run: Folder of a training of a language model.
         text: A file that it was not trained on.
-        lengths: Of the windows; 1, 2, 4 and 8 times that of training if None.
-        max_tokens: Read no more than that at each length, but at least one window.
+        lengths: Lengths of the windows; 1, 2, 4 and 8 times that of training if None.
+        max_tokens: Number of tokens to read at each length, but at least one window.
         needles: Keys to hide at each length and depth; none if 0.
         memory_limit: Bytes that a pass may take; what the machine has left if None.
         on_score: Called with each length and each depth when it is there.

@@ -14,16 +14,16 @@ from adasparse.longcontext.tasks import IGNORED, Task, TaskBatch
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScore:
-    """What a model gets right at one length.
+    """Accuracy of a model at one length.
 
     Args:
-        length: Of the source.
-        examples: How many there were.
+        length: Length of the source.
+        examples: Number of examples.
         exact_match: Share of them that are right from the first token to the last.
         exact_low: Lower end of the 95% interval of that share (Wilson).
         exact_high: Upper end.
         token_accuracy: Share of right tokens among all that were asked for.
-        seconds: What it took.
+        seconds: Wall-clock time.
     """
 
     length: int
@@ -66,11 +66,11 @@ def evaluate_lengths(
     Examples are the same for every model and every batch size. Training has to use another seed.
 
     Args:
-        model: What to score, in its own mode afterward.
-        task: What to score it by.
-        lengths: Of the source, in any order.
-        examples: How many at each length.
-        seed: Of the examples.
+        model: Model to score, in its own mode afterward.
+        task: Task to score it on.
+        lengths: Lengths of the source, in any order.
+        examples: Number of examples at each length.
+        seed: Seed of the examples.
         tokens_per_batch: Examples are run together up to so many tokens, longer ones one by one.
         memory_limit: Bytes that a pass may take; what the machine has left if None.
         on_score: Called with each score when it is there.

@@ -32,8 +32,8 @@ def evaluate_run(
 
     Args:
         run: Folder of a training on a task.
-        lengths: Of the source, in any order.
-        examples: How many at each length.
+        lengths: Lengths of the source, in any order.
+        examples: Number of examples at each length.
         memory_limit: Bytes that a pass may take; what the machine has left if None.
         on_score: Called with each score when it is there.
 

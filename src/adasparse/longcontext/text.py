@@ -94,7 +94,7 @@ def write_tokens(
     Args:
         folder: Appears when it is complete.
         path: The text.
-        vocab_size: Of the tokenizer, at most.
+        vocab_size: Largest size of the vocabulary.
         context: Both parts must have that many tokens at least.
         dev_share: Share of the characters, from the end, that is not trained on.
     """

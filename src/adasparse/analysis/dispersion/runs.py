@@ -14,13 +14,13 @@ from adasparse.longcontext.tasks import find_task
 
 @dataclass(frozen=True, kw_only=True)
 class RunDispersion:
-    """What was measured of a run.
+    """Dispersion of the attention of a run.
 
     Args:
-        run: Its folder.
-        seed: Of its training.
+        run: Folder of the run.
+        seed: Seed of its training.
         train_length: The longest source it was trained with.
-        dispersion: Of its attention.
+        dispersion: Measured dispersion.
     """
 
     run: str
@@ -41,7 +41,7 @@ def plan_lengths(
 
     Args:
         runs: Folders of trainings on one task.
-        lengths: The same for all; 1, 2, 4 … times the training length of each if None.
+        lengths: Lengths for all runs; 1, 2, 4 … times the training length of each if None.
         max_factor: The last of these multiples.
     """
     recipes = {Path(run): task_recipe(run) for run in runs}

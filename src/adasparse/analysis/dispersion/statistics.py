@@ -1,4 +1,4 @@
-"""What the heads of a layer do over many queries, added up as it comes."""
+"""Dispersion statistics of the heads of a layer, accumulated over queries."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,21 +27,21 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadDispersion:
-    """How one head attends, mean over the queries that predict something.
+    """Dispersion of one head, mean over the queries that predict something.
 
     Args:
-        layer: Which layer, from 0 on.
-        head: Which head of it, from 0 on.
+        layer: Index of the layer, from 0 on.
+        head: Index of the head, from 0 on.
         alpha: Exponent of its entmax; 1 is softmax.
-        entropy: Of the weights, in nats.
-        relative_entropy: The same divided by the logarithm of the number of visible keys; None if
+        entropy: Entropy of the weights in nats.
+        relative_entropy: Entropy divided by the logarithm of the number of visible keys; None if
             no query sees more than one.
-        support: How many weights are not exactly zero. Those of softmax are, too, where they are
-            smaller than any number of the precision in use, as far away from a query under ALiBi.
-        support_share: The same divided by the number of visible keys.
+        support: Number of weights that are not exactly zero. Softmax has zeros, too, where weights
+            underflow in the precision in use, as far away from a query under ALiBi.
+        support_share: Support divided by the number of visible keys.
         relevant: Weight on the token that holds the answer, over the queries that have one; None if
             none has.
-        beta: Of the length scale ``1 + beta * log(n + 1) ** gamma``; None without.
+        beta: Parameter of the length scale ``1 + beta * log(n + 1) ** gamma``; None without.
         gamma: Its power; None without.
         scale: The length scale itself, that of SSMax as well; None for heads without.
     """
@@ -126,8 +126,8 @@ class LayerSums:
         """Add what some queries of an example do.
 
         Args:
-            call: Of attention of all examples.
-            example: Which one.
+            call: Attention call of all examples.
+            example: Index of the example.
             rows: ``(r,)``: places of the queries, rising.
             relevant: ``(r,)``: where the answer of each is; negative for none.
             layer_input: ``(r, n)``: what the layer gets for these queries.

@@ -17,7 +17,7 @@ class ShownExplorer:
 
     Args:
         page: The whole page.
-        height: Of the frame, in pixels.
+        height: Height of the frame in pixels.
     """
 
     page: str
@@ -43,7 +43,7 @@ def show(
     Args:
         what: A recording, several of the same sentences to compare, or a payload such as
             ``adasparse.analysis.explorer.payload`` describes.
-        height: Of the frame, in pixels.
+        height: Height of the frame in pixels.
     """
     if not isinstance(height, int) or height < 1:
         raise ValueError(f"height must be a number of pixels, at least 1; got {height!r}.")

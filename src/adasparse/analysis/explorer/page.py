@@ -1,4 +1,4 @@
-"""One HTML file that holds everything: summary, tables, figures and the explorer."""
+"""The page as one HTML file: summary, tables, figures and the explorer."""
 
 import base64
 import hashlib
@@ -42,8 +42,8 @@ class ReportFigure:
     """A figure of the report.
 
     Args:
-        title: What it shows, in a few words.
-        caption: How to read it.
+        title: Title, in a few words.
+        caption: Explanation of its marks.
         image: The content of an SVG or PNG file.
         links: Addresses of files beside the report by what they are called, such as
             ``{"CSV": "figures/alpha.csv"}``.
@@ -73,10 +73,10 @@ class ReportTable:
     """A table of the report beside that of all measures.
 
     Args:
-        title: What it shows.
+        title: Title.
         columns: Names of the columns.
         rows: Text or numbers, as many as there are columns.
-        caption: How to read it.
+        caption: Explanation of its marks.
     """
 
     title: str
@@ -95,8 +95,8 @@ def write_report(
     """Write the report as one file that asks the network for nothing.
 
     Args:
-        payload: What ``adasparse.analysis.explorer.payload`` describes.
-        path: Where to; a file that is there is replaced when the new one is complete.
+        payload: Data as ``adasparse.analysis.explorer.payload`` describes it.
+        path: Path of the file, which is replaced when the new one is complete.
         figures: Figures, in order.
         tables: Tables, in order.
 
@@ -119,7 +119,7 @@ def render_page(
     """Return the page as text.
 
     Args:
-        payload: What ``adasparse.analysis.explorer.payload`` describes.
+        payload: Data as ``adasparse.analysis.explorer.payload`` describes it.
         mode: ``"report"`` is everything, ``"notebook"`` the explorer alone, ``"live"`` the explorer
             of a model that a server runs.
         figures: Figures, in order.

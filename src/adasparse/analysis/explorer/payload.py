@@ -75,7 +75,7 @@ from adasparse.analysis.recording.storage import SIDES, RecordedSentence
 
 #: Version of this format, which the page checks.
 PAYLOAD_VERSION = 1
-#: How few weights of each row are tried, one after the other, for a sentence that is too large.
+#: Numbers of weights per row, tried one after the other for a sentence that is too large.
 _TOPS = (64, 32, 16, 8, 4, 2, 1)
 
 Payload = dict[str, Any]
@@ -83,11 +83,11 @@ Payload = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredRun:
-    """What the explorer shows of one model.
+    """The part of one model in the explorer.
 
     Args:
-        measures: Over all sentences.
-        sentences: Some of them, the most interesting first.
+        measures: Measures over all sentences.
+        sentences: Recorded sentences, the most interesting first.
     """
 
     measures: Measures
@@ -100,8 +100,8 @@ def build_payload(
     """Return the data of the explorer, as described above.
 
     Args:
-        runs: With the same sentences, if several.
-        title: What the page is called.
+        runs: Measured runs, all with the same sentences.
+        title: Title of the page.
         max_bytes: Sentences that would take more are left out; of a first one that takes more, only
             the largest weights of each row are kept.
     """

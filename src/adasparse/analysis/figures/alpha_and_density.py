@@ -34,10 +34,10 @@ _BINS = 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AlphaHistory:
-    """How alpha moved while a model was trained.
+    """Trajectory of alpha in the training of a model.
 
     Args:
-        header: Of the model.
+        header: Header of the model.
         steps: ``(n,)``.
         alpha: ``(n, h)`` by the name of each attention module.
     """

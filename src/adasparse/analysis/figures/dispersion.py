@@ -52,7 +52,7 @@ def dispersion_by_length(
     highest. Support sizes are on a logarithmic scale.
 
     Args:
-        found: What was measured of each model, by the name of its line; all of the same task.
+        found: Dispersion of each model, by the name of its line; all of the same task.
         train_lengths: Marked with vertical lines.
     """
     if not found:

@@ -39,8 +39,8 @@ class HeadPicture:
     """One head in one sentence.
 
     Args:
-        run: What the run is called.
-        title: Which head, and what is to be known of it.
+        run: Name of the run.
+        title: Name of the head, and facts about it.
         weights: ``(q, k)``; exact zeros stay blank.
         queries: Tokens of the rows.
         keys: Tokens of the columns.

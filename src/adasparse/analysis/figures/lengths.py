@@ -30,7 +30,7 @@ def accuracy_by_length(evaluations: Sequence[Mapping[str, Any]]) -> NumberedFigu
     band is the 95% interval (Wilson) of their share.
 
     Args:
-        evaluations: What ``eval.json`` of each run says.
+        evaluations: Contents of ``eval.json`` of each run.
     """
     if not evaluations:
         raise ValueError("accuracy_by_length needs an evaluation; got none.")

@@ -1,4 +1,4 @@
-"""Which sentences and which heads to show."""
+"""Choice of the sentences and heads to show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from adasparse.analysis.recording.storage import RecordedSentence
 from adasparse.analysis.tokens.annotations import TokenAnnotations, annotate
 from adasparse.analysis.tokens.reader import TokenRow
 
-#: How many tokens a sentence should have to be shown as a matrix, and may have at most.
+#: Tokens of a sentence to be shown as a matrix: the best number, and the largest.
 _GOOD_LENGTH, _LONGEST = 12, 26
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceFacts:
-    """What is remembered of a sentence to choose by.
+    """Facts about a sentence to choose by.
 
     Args:
-        length: Tokens of the source.
-        num_split: Words of several tokens.
+        length: Number of tokens of the source.
+        num_split: Number of words of several tokens.
         asks: Whether there is an interrogative word.
         is_question: Whether it ends in a question mark.
     """
@@ -34,7 +34,7 @@ class SentenceFacts:
 
 
 def sentence_facts(row: TokenRow, interrogatives: frozenset[str]) -> SentenceFacts:
-    """Return what to remember of the source of a sentence."""
+    """Return the facts about the source of a sentence."""
     marks = annotate(row, counts={}, interrogatives=interrogatives)
     return SentenceFacts(
         length=len(row),
@@ -59,12 +59,13 @@ class SentenceChoice:
     """Numbers of the sentences to show; None where there is none.
 
     Args:
-        position: For heads that look at neighbors.
-        merging: For heads that merge the pieces of words.
-        question: With an interrogative word and a question mark.
-        statement: With such a word, and no question.
-        extremes: For each run, where one head of it is least and most sparse, and which head.
-        more: Others, for the explorer.
+        position: Sentence for heads that look at neighbors.
+        merging: Sentence for heads that merge the pieces of words.
+        question: Sentence with an interrogative word and a question mark.
+        statement: Sentence with such a word that is no question.
+        extremes: For each run, the sentences where one head is least and most sparse, and the
+            head.
+        more: Other sentences, for the explorer.
     """
 
     position: int | None
@@ -88,9 +89,9 @@ def choose_sentences(
     """Choose sentences that show what heads do.
 
     Args:
-        facts: Of every sentence.
-        runs: Measured over the same sentences.
-        more: How many others to take, spread evenly over the set.
+        facts: Facts about every sentence.
+        runs: Measures of each run over the same sentences.
+        more: Number of others to take, spread evenly over the set.
     """
 
     def nearest(candidates: list[int]) -> int | None:
@@ -142,7 +143,7 @@ def best_head(run: Measures, key: str, *, kind: str | None = None) -> tuple[str,
 
 
 def readable(row: TokenRow) -> list[str]:
-    """Return tokens as figures show them: pieces that go on with a word begin with a tilde."""
+    """Return tokens as figures show them: pieces that continue a word begin with a tilde."""
     pieces = zip(row.text, row.tokens, row.words, (-1, *row.words), strict=False)
     return [
         f"~{text}" if word == before and word >= 0 else text or token
@@ -161,10 +162,10 @@ def picture(
     """Return one head in one sentence, ready to be drawn.
 
     Args:
-        run: To tell alpha.
-        sentence: Recorded from it.
+        run: Measures of the run.
+        sentence: Sentence recorded from it.
         at: Kind of attention, layer and head.
-        note: What to tell besides.
+        note: Text to add to the title.
         marks: ``"words"`` frames words of several tokens, ``"asks"`` makes interrogative words
             stand out.
     """

@@ -1,4 +1,4 @@
-"""How figures look, and how they are saved with the numbers that they show."""
+"""Style of figures, and files of figures with the numbers that they show."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from adasparse.analysis.recording.storage import ModelHeader
 INK, GRAY, FAINT = "#333333", "#8a8a8a", "#e4e4e4"
 #: Colors of Okabe and Ito, which differ for every kind of eye, light and dark by turns.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
-#: What tells lines apart without color.
+#: Line styles, to be distinguished without color.
 LINES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)), "solid")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -152,7 +152,7 @@ def run_label(header: ModelHeader) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How a run looks in every figure."""
+    """The look of a run in every figure."""
 
     color: str
     line: Any

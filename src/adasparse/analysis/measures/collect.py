@@ -15,12 +15,12 @@ from adasparse.analysis.tokens.reader import TokenRow
 
 
 class MeasureCollector:
-    """Takes one sentence after the other and keeps what each adds to every measure.
+    """Collector of all measures: takes one sentence after the other and keeps their sums.
 
     Args:
-        header: Of the model.
-        counts: How often each token occurs, by ``"source"`` and ``"target"``; for rare words.
-        interrogatives: Words that ask, by the same.
+        header: Header of the model.
+        counts: Count of each token, by ``"source"`` and ``"target"``; for rare words.
+        interrogatives: Interrogative words, by the same keys.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ def measure_heads(
     """Return all measures of a recording.
 
     Args:
-        recording: Of a model.
-        languages: Of ``"source"`` and ``"target"``, as keys of ``INTERROGATIVES``; guessed from the
-            questions if None.
-        resamples: How often sentences are drawn again for confidence intervals.
-        seed: Of that.
+        recording: Recording of a model.
+        languages: Languages of ``"source"`` and ``"target"``, as keys of ``INTERROGATIVES``;
+            guessed from the questions if None.
+        resamples: Number of bootstrap resamples for confidence intervals.
+        seed: Seed of the bootstrap.
     """
     sentences = recording.sentences
     if languages is None:

@@ -4,6 +4,11 @@ Each measure is defined on one sentence as two sums for each head, and is their 
 sentences: a mean over queries, or over words. It is called with the weights of a layer: ``(b, h, q,
 k)`` and a padding mask, or a ``LayerWeights`` for each sentence. A query that sees nothing, as in
 padding on the left, has no weights and does not count. Where nothing counts the value is NaN.
+
+References:
+    Correia, Niculae and Martins (2019), Adaptively Sparse Transformers,
+    https://arxiv.org/abs/1909.00015: density, diversity, and the scores of positional,
+    subword-merging and interrogation heads.
 """
 
 import functools
@@ -35,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What one sentence adds: ``total`` and ``count``, each ``(h,)``."""
+    """Contribution of one sentence: ``total`` and ``count``, each ``(h,)``."""
 
     total: Array
     count: Array
@@ -45,8 +50,8 @@ class Measure:
     """A measure, called with a layer's weights in some sentences; returns ``(h,)``, float64.
 
     Args:
-        sums: What one sentence adds, from its ``LayerWeights`` and its marks.
-        marks: What each mark is of, ``"queries"`` or ``"keys"``. For dense weights a mark is a
+        sums: Contribution of one sentence, from its ``LayerWeights`` and its marks.
+        marks: Side of each mark, ``"queries"`` or ``"keys"``. For dense weights a mark is a
             tensor ``(b, q)`` or ``(b, k)``, for sparse ones an array for each sentence.
     """
 
@@ -147,7 +152,7 @@ def _surprise(values: Array) -> Array:
 
 
 def _seen(layer: LayerWeights, keys: Array) -> Array:
-    """How many of the marked keys each query sees ``(q,)``.
+    """Number of marked keys that each query sees ``(q,)``.
 
     Where only some keys are visible and not the past, as in local attention to both sides, the
     marked ones are taken to be spread evenly.
@@ -185,7 +190,7 @@ def entropy(layer: LayerWeights) -> Sums:
 def diversity(layer: LayerWeights) -> Sums:
     """Jensen-Shannon divergence of the heads of a layer, mean over queries; one value, ``(1,)``.
 
-    Entropy of the mean over heads, less the mean over heads of the entropy, to the base of the
+    Entropy of the mean over heads, minus the mean over heads of the entropy, to the base of the
     number of keys that the query sees: 0 if all heads do the same, 1 at most. Queries that see a
     single key do not count.
     """

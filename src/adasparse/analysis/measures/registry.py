@@ -1,4 +1,4 @@
-"""What is measured of heads, as it is shown: names, explanations, and where it is defined."""
+"""Registry of the measures: keys, labels, explanations and kinds of attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,16 @@ Compute = Callable[[LayerWeights, TokenAnnotations, TokenAnnotations], Sums]
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureInfo:
-    """A measure as it is shown.
+    """A measure as it is displayed.
 
     Args:
-        key: Its name in files.
-        label: Its name in figures.
-        help: What it is, in a sentence.
+        key: Name in files.
+        label: Name in figures.
+        help: Definition in a sentence.
         format: ``"percent"``, ``"number"`` or ``"alpha"``.
-        kinds: The kinds of attention for which it is defined.
-        compute: What one layer adds, given the marks of queries and keys; None for alpha.
+        kinds: Kinds of attention for which it is defined.
+        compute: Contribution of one layer, from the annotations of queries and keys; None for
+            alpha.
     """
 
     key: str

@@ -16,12 +16,12 @@ class Measures:
     """The measures of a run over a set of sentences.
 
     Args:
-        header: Of the model.
+        header: Header of the model.
         sums: ``(sentences, 2, layers, heads)`` by kind of attention and key: totals and counts.
         lengths: Tokens of each source ``(sentences,)``.
-        top: How many weights of each row were recorded at most, in long texts; None is all.
-        resamples: How often sentences are drawn again for confidence intervals.
-        seed: Of that.
+        top: Number of weights kept per row, in long texts; None is all.
+        resamples: Number of bootstrap resamples for confidence intervals.
+        seed: Seed of the bootstrap.
     """
 
     header: ModelHeader
@@ -33,7 +33,7 @@ class Measures:
 
     @property
     def num_sentences(self) -> int:
-        """How many sentences were measured."""
+        """Number of measured sentences."""
         return len(self.lengths)
 
     def values(self, kind: str, key: str) -> Array:
@@ -73,7 +73,7 @@ class Measures:
 
     @cached_property
     def _draws(self) -> Array:
-        """How often each sentence is drawn in each resample ``(resamples, sentences)``."""
+        """Count of each sentence in each resample ``(resamples, sentences)``."""
         n = self.num_sentences
         return np.random.default_rng(self.seed).multinomial(n, np.full(n, 1 / n), self.resamples)
 
@@ -97,7 +97,7 @@ def bootstrap(total: Array, count: Array, *, draws: Array, level: float = 0.95) 
     Args:
         total: ``(n, ...)``.
         count: ``(n, ...)``.
-        draws: How often each of the n is drawn in each resample ``(resamples, n)``.
+        draws: Count of each of the n in each resample ``(resamples, n)``.
         level: Share of the resamples between the ends.
     """
     n, *shape = total.shape

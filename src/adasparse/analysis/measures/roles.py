@@ -1,4 +1,4 @@
-"""What heads do, in words, with the numbers that say so."""
+"""Roles of heads, in words, with the numbers behind them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _ENOUGH = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """What a head does, and the evidence."""
+    """The role of a head, and the evidence for it."""
 
     role: str
     evidence: str
@@ -131,7 +131,7 @@ RULES = (
         evidence="{:.1%} of the largest entropy",
     ),
 )
-#: What the strength of a role is compared with.
+#: Reference that the strength of a role is compared with.
 _PERFECT = {"rarity": 10.0}
 
 
@@ -174,8 +174,8 @@ def summarize(measures: Measures, *, per_role: int = 3) -> list[str]:
     """Return sentences in plain words, with numbers, about a run.
 
     Args:
-        measures: Of the run.
-        per_role: How many heads to tell of for each role and kind of attention, the clearest.
+        measures: Measures of the run.
+        per_role: Number of heads to name for each role and kind of attention, the clearest.
     """
     header = measures.header
     sentences = [_overall(measures, kind) for kind in header.kinds]

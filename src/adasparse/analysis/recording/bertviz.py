@@ -1,4 +1,4 @@
-"""Recordings for other tools that show attention."""
+"""Export of recordings to BertViz."""
 
 import torch
 from torch import Tensor
@@ -16,9 +16,9 @@ def to_bertviz(
     BertViz's ``encoder_attention``, ``decoder_attention`` and ``cross_attention``.
 
     Args:
-        recording: Of a model.
-        sentence: Which of its sentences.
-        kind: Which kind of attention; the first that the model has if None.
+        recording: Recording of a model.
+        sentence: Index of the sentence.
+        kind: Kind of attention; the first that the model has if None.
     """
     kinds = recording.header.kinds
     kind = kinds[0] if kind is None else kind

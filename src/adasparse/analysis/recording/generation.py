@@ -28,9 +28,9 @@ def record_generated(
     Args:
         model: A translation or decoder-only model, as ``Recorder`` takes it.
         tokenizer: Its tokenizer.
-        source: What it reads: texts to translate, or to go on with.
+        source: Texts to translate, or to continue.
         generation: Options of ``generate``, such as ``num_beams``.
-        options: Those of ``Recorder``.
+        options: Options of ``Recorder``.
     """
     recorder = Recorder(model, tokenizer, **options)
     sentences = list(generated(recorder, source, generation=generation))
@@ -51,10 +51,10 @@ def generated(
     row.
 
     Args:
-        recorder: Of a translation or decoder-only model.
-        source: What the model reads.
+        recorder: Recorder of a translation or decoder-only model.
+        source: Texts that the model reads.
         generation: Options of ``generate``.
-        batch_size: How many sentences are run at a time.
+        batch_size: Number of sentences run at a time.
     """
     generation = dict(generation or {})
     if recorder.header.kind == "encoder":
@@ -76,7 +76,7 @@ def generated(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Written:
-    """What ``generate`` gave for one sentence: all tokens, and the batch row of each step."""
+    """Result of ``generate`` for one sentence: all tokens, and the batch row of each step."""
 
     ids: Ids
     rows: list[int]

@@ -37,7 +37,7 @@ class LayerWeights:
 
     @cached_property
     def counts(self) -> Array:
-        """How many entries each row has ``(h * q,)``."""
+        """Number of entries of each row ``(h * q,)``."""
         return np.diff(self.crow)
 
     @cached_property
@@ -57,12 +57,12 @@ class LayerWeights:
 
     @cached_property
     def attends(self) -> Array:
-        """Which rows have any weight ``(h, q)``; those fully masked have none."""
+        """Whether each row has any weight ``(h, q)``; those fully masked have none."""
         return (self.counts > 0).reshape(self.shape[:2])
 
     @cached_property
     def used(self) -> Array:
-        """How many weights of each row are not zero ``(h, q)``, kept or not."""
+        """Number of weights of each row that are not zero ``(h, q)``, kept or not."""
         support = self.counts if self.support is None else self.support
         return support.reshape(self.shape[:2])
 

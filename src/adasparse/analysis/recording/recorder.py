@@ -28,12 +28,12 @@ class Recorder:
     Args:
         model: A model of transformers that takes tokens, sparse or not; it is left alone.
         tokenizer: Its tokenizer.
-        name: What to call it; the name it was loaded under if None.
-        top: How many weights of each row to keep at most, the largest, which dense attention to
+        name: Name of the model; the one it was loaded under if None.
+        top: Number of weights to keep per row, the largest, which dense attention to
             long texts needs; ``"auto"`` keeps 64 of texts of more than 1,024 tokens and all of
             others, None all.
         max_length: Where to cut texts, in tokens; None is what the model can take.
-        batch_tokens: How many tokens, padding included, are run at a time, unless a single
+        batch_tokens: Number of tokens, padding included, run at a time, unless a single
             sentence has more.
     """
 
@@ -79,7 +79,7 @@ class Recorder:
         """Record one sentence after the other; nothing is kept.
 
         Args:
-            source: What the model reads.
+            source: Texts that the model reads.
             target: For a translation model, what it is made to write.
         """
         for batch in self._batches(source, target):
@@ -235,9 +235,9 @@ def record(
     Args:
         model: As ``Recorder`` takes it.
         tokenizer: Its tokenizer.
-        source: What the model reads.
+        source: Texts that the model reads.
         target: For a translation model, what it is made to write.
-        options: Those of ``Recorder``.
+        options: Options of ``Recorder``.
     """
     recorder = Recorder(model, tokenizer, **options)
     sentences = list(recorder.sentences(source, target))

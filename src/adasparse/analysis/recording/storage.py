@@ -1,4 +1,4 @@
-"""What was recorded of a model, and the file that keeps it."""
+"""Recordings of models: their data, and the file format."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from adasparse.analysis.recording.layer_weights import Array, LayerWeights
 from adasparse.analysis.tokens.reader import TokenRow
 
 FORMAT, VERSION = "adasparse-recording", 1
-#: Of which tokens the queries and the keys of each kind of attention are, in translation.
+#: Sides of the queries and the keys of each kind of attention, in translation.
 SIDES = {
     "encoder": ("source", "source"),
     "decoder": ("target", "target"),
@@ -32,11 +32,11 @@ class RecordedSentence:
         source_text: The text.
         target_text: The translation, or what was generated; None without one.
         source: Its tokens; for a model without an encoder, all that it read.
-        target: What the decoder of a translation model read: query i reads token i. None for
+        target: Tokens read by the decoder of a translation model: query i reads token i. None for
             other models.
         written: The ids it wrote, or was given to write: token i + 1 of the translation.
         attention: The layers of each kind of attention.
-        top: How many weights of each row were kept at most, the largest; None is all.
+        top: Number of weights kept per row, the largest; None is all.
     """
 
     id: int
@@ -59,10 +59,10 @@ class RecordedSentence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelHeader:
-    """What is to be known of a model before any sentence.
+    """Description of a model: its kinds of attention, modules and exponents.
 
     Args:
-        name: What it is called.
+        name: Name of the model.
         kind: ``"translation"``, ``"encoder"`` or ``"decoder"``.
         modules: Names of the attention modules of each kind of attention, by layer.
         alpha: ``(h,)`` for each of them; 1 is softmax.

@@ -15,7 +15,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenAnnotations:
-    """Marks of the tokens of one sentence, each ``(n,)``.
+    """Annotations of the tokens of one sentence, each ``(n,)``.
 
     Args:
         special: Tokens that no text contains.
@@ -23,7 +23,7 @@ class TokenAnnotations:
         end: The last token, if special.
         words: Numbers of words, -1 for special tokens.
         rare: The rarest words' tokens.
-        interrogative: Tokens of words that ask.
+        interrogative: Tokens of interrogative words.
         question: The final question mark.
     """
 
@@ -39,12 +39,12 @@ class TokenAnnotations:
 def annotate(
     row: TokenRow, *, counts: Mapping[int, int], interrogatives: Iterable[str]
 ) -> TokenAnnotations:
-    """Return the marks of a sentence.
+    """Return the annotations of a sentence.
 
     Args:
-        row: Its tokens.
-        counts: How often each token occurs in all sentences.
-        interrogatives: Words that ask, in lower case.
+        row: Tokens of the sentence.
+        counts: Count of each token in all sentences.
+        interrogatives: Interrogative words, in lower case.
     """
     special = np.array(row.is_special, dtype=bool)
     end = np.zeros(len(row), dtype=bool)

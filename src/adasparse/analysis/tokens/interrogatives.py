@@ -13,14 +13,14 @@ _WORDS = {
     "ja": "何 誰 どこ いつ なぜ どう どうして いくら いくつ どれ どの どちら どんな だれ なに なん",
     "ro": "cine cui ce când unde cum care cărui cărei căror cât câtă câți câte oare",
 }
-#: Words that ask, by language.
+#: Interrogative words by language.
 INTERROGATIVES = {language: frozenset(words.split()) for language, words in _WORDS.items()}
 #: Languages without spaces, where a word is found inside a token.
 _UNSPACED = frozenset({"ja"})
 QUESTION_MARKS = frozenset("?？")
 #: The particle that ends Japanese questions, before the full stop.
 PARTICLE, STOP = "か", "。"
-#: What may follow the final question mark.
+#: Characters that may follow the final question mark.
 CLOSING = frozenset("\"'”’»«“)]」』")
 
 

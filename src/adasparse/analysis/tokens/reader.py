@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 Family = Literal["metaspace", "bytes", "wordpiece", "suffix", "end", "none"]
 
-#: What marks words in the vocabularies of each family of tokenizers.
+#: Marks of words in the vocabularies of each family of tokenizers.
 _MARKS: dict[Family, str] = {
     "metaspace": "▁",  # before the first piece of a word
     "bytes": "Ġ",  # a space, before the first piece
@@ -16,7 +16,7 @@ _MARKS: dict[Family, str] = {
 }
 _HYPHENS = frozenset("-‐‑–")
 _APOSTROPHES = frozenset("'’")
-#: What an undecodable part of a character is shown as.
+#: Replacement for an undecodable part of a character.
 _BROKEN = "\ufffd"
 
 

@@ -1,4 +1,4 @@
-"""``adasparse lm generate``: how a language model goes on."""
+"""``adasparse lm generate``: the continuation of a prompt by a language model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ def generate(
     ] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
 ) -> None:
-    """Print a prompt and how a language model goes on."""
+    """Print a prompt followed by the continuation of a language model."""
     with user_errors():
         from adasparse.longcontext.generate import continue_text
 

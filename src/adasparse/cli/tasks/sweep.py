@@ -40,7 +40,7 @@ def sweep(
 ) -> None:
     """Train and score every combination of attention, positions and seed.
 
-    The same command again goes on with what was interrupted and skips what is finished. Draw the
+    The same command again resumes what was interrupted and skips what is finished. Draw the
     result with 'adasparse tasks plot'.
     """
     with user_errors():
@@ -72,7 +72,7 @@ def sweep(
                     progress=ProgressBar(metrics, console),
                 )
             except (TrainingStopped, KeyboardInterrupt) as stopped:
-                console.print(f"{str(stopped) or 'Interrupted.'} The same command goes on.")
+                console.print(f"{str(stopped) or 'Interrupted.'} The same command resumes it.")
                 raise typer.Exit(1) from stopped
             results.append({"run": each.output, **found})
             if not as_json:

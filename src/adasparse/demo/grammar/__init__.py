@@ -1,8 +1,7 @@
-"""Synchronous grammars: parallel sentences in two languages from one choice of meaning.
+"""A synchronous grammar: parallel German and English sentences from one choice of meaning.
 
-A grammar is a :class:`~adasparse.demo.grammar.spaces.Space` of meanings made from word
-tables; each meaning is said once in either language. German and English are in one-to-one
-correspondence; Romanian and Japanese sentences have one English translation each.
+The grammar is a :class:`~adasparse.demo.grammar.spaces.Space` of meanings made from word
+tables; each meaning is said once in either language, so that sentences correspond one to one.
 """
 
 from adasparse.demo.grammar.corpus import (

@@ -1,4 +1,4 @@
-"""Parallel corpora from the grammars: distinct sentences, the same on every machine."""
+"""Parallel corpora from the grammar: distinct sentences, the same on every machine."""
 
 from dataclasses import dataclass
 from random import Random
@@ -28,7 +28,7 @@ class GeneratedCorpus:
 def generate(
     pair: str, *, train: int = 20000, dev: int = 500, test: int = 500, seed: int = 0
 ) -> GeneratedCorpus:
-    """A corpus of distinct sentence pairs for one of ``PAIRS``.
+    """Return a corpus of distinct sentence pairs for one of ``PAIRS``.
 
     Dev and test are drawn before train: they stay the same when only the size of train changes.
 
@@ -59,7 +59,7 @@ def generate(
 
 
 def count_sentences(pair: str) -> int:
-    """How many meanings the grammar of a pair can say: at most as many different sentences."""
+    """Return the number of meanings that the grammar of a pair can say."""
     return _sentences(pair).size
 
 

@@ -1,4 +1,4 @@
-"""How English says it: articles, auxiliaries, do-support and the order of words."""
+"""English sentences from meanings: articles, auxiliaries, do-support and the order of words."""
 
 from dataclasses import dataclass, replace
 

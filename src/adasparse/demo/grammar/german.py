@@ -1,4 +1,4 @@
-"""How German says it: articles, endings, verb forms and the order of words."""
+"""German sentences from meanings: articles, endings, verb forms and the order of words."""
 
 from dataclasses import replace
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What a German or English sentence says, before it is said in either language."""
+"""Meanings of sentences, before they are said in German or English."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -155,7 +155,7 @@ Nominal = Name | Pronoun | NounPhrase | Pair
 
 
 def agreement(nominal: Nominal) -> Agreement:
-    """What a verb agrees with when this is its subject."""
+    """Person and number that a verb agrees with when this is its subject."""
     if isinstance(nominal, Pronoun):
         return nominal.agreement
     if isinstance(nominal, Pair):

@@ -27,7 +27,7 @@ class Space(Protocol[T_co]):
 
     @property
     def size(self) -> int:
-        """How many choices there are."""
+        """Number of choices."""
 
     def sample(self, rng: Random) -> T_co:
         """One choice at random."""
@@ -45,7 +45,7 @@ class OneOf(Generic[T]):
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self.items)
 
     def sample(self, rng: Random) -> T:
@@ -57,14 +57,14 @@ class OneOf(Generic[T]):
 
 
 class Build(Generic[T]):
-    """What ``build`` makes of one choice from each of ``parts``."""
+    """Results of ``build`` for one choice from each of ``parts``."""
 
     def __init__(self, build: Callable[..., T], *parts: Space[Any]) -> None:
         self.build, self.parts = build, parts
         self.size = prod(part.size for part in parts)
 
     def sample(self, rng: Random) -> T:
-        """What comes of random parts."""
+        """Return the result for random parts."""
         return self.build(*[part.sample(rng) for part in self.parts])
 
     def __iter__(self) -> Iterator[T]:

@@ -26,8 +26,8 @@ class FlipFlop(Task):
     Ids 4, 5 and 6 are write, ignore and read, 7 and 8 the bits 0 and 1.
 
     Args:
-        write_share: Of the commands between the first and the last.
-        read_share: Of the same.
+        write_share: Share of writes among the commands between the first and the last.
+        read_share: Share of reads among the same.
     """
 
     name: ClassVar[str] = "flip-flop"

@@ -13,15 +13,15 @@ _RUNS, _SYMBOLS = range(2)
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCount(Task):
-    """How many equal tokens come right before each token, in runs of random length.
+    """Count the equal tokens right before each token, in runs of random length.
 
     Two runs side by side are of different symbols, all others being equally likely. The last run
     ends where the length does. Ids ``4 + i`` are symbols, those after them the labels 0, 1, 2 …
 
     Args:
-        num_symbols: How many symbols there are.
-        shortest_run: Of equal tokens.
-        longest_run: Of equal tokens, which is also the number of labels.
+        num_symbols: Number of symbols.
+        shortest_run: Length of the shortest run of equal tokens.
+        longest_run: Length of the longest run, which is also the number of labels.
     """
 
     name: ClassVar[str] = "local-count"

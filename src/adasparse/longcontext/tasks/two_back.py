@@ -24,7 +24,7 @@ class TwoBack(Task):
     """The token two before each token; the first two have no label.
 
     Args:
-        num_symbols: How many there are, equally likely; id ``4 + i`` is symbol i.
+        num_symbols: Number of symbols, equally likely; id ``4 + i`` is symbol i.
     """
 
     name: ClassVar[str] = "2back"

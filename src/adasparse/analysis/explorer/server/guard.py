@@ -1,4 +1,4 @@
-"""What every request passes first: who is asked for, by whom, and how much it brings."""
+"""Request validation: Host, Origin, content type and body size."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: How long a body may take to arrive.
+#: Seconds that a body may take to arrive.
 BODY_SECONDS = 10.0
 
 
@@ -21,9 +21,9 @@ class Guard:
     what the page needs.
 
     Args:
-        app: What comes next.
+        app: The application behind.
         hosts: Names that are served, without ports; None is any.
-        most_bytes: Of a body.
+        most_bytes: Size limit of a body in bytes.
         policy: The Content-Security-Policy.
     """
 

@@ -20,7 +20,7 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadChanges:
-    """What to change, by the name of the attention module; heads are counted from 0.
+    """Changes of heads, by the name of the attention module; heads are counted from 0.
 
     Args:
         alpha: Exponents by head.

@@ -62,7 +62,7 @@ class LiveModel:
     Args:
         model: A model of transformers that takes tokens, sparse or not; it is left alone.
         tokenizer: Its tokenizer.
-        name: What to call it.
+        name: Name shown on the page.
         limits: Limits of a request.
         example: A sentence that the page opens with; left out if it is beyond the limits.
     """
@@ -90,11 +90,11 @@ class LiveModel:
 
     @property
     def header(self) -> ModelHeader:
-        """What the model consists of."""
+        """The header of the model: its modules and heads."""
         return self.recorder.header
 
     def describe(self) -> dict[str, Any]:
-        """Return what can be asked: kind, modules with their exponents, limits."""
+        """Return the kind of model, its modules with their exponents, and the limits."""
         header = self.header
         return {
             "name": header.name,
@@ -132,9 +132,9 @@ class LiveModel:
         """Run the model on a text, with some heads changed for this once.
 
         Args:
-            text: What the model reads.
-            target: For translation, what to show attention on in place of its own translation.
-            changes: What to change.
+            text: Text that the model reads.
+            target: Translation to attend to in place of the model's own.
+            changes: Changes of heads.
 
         Returns:
             ``payload``, that of the explorer with this one sentence, and ``output``, what the model

@@ -65,10 +65,10 @@ def serve(
     """Answer requests until interrupted.
 
     Args:
-        app: What ``create_app`` returned.
-        listener: What ``listen`` returned.
+        app: Application from ``create_app``.
+        listener: Socket from ``listen``.
         open_browser: Whether to show the page.
-        announce: Told the address.
+        announce: Called with the address.
     """
     address = address_of(listener)
     announce(address)

@@ -60,7 +60,7 @@ def predicates(names: tuple[str, ...], *, degrees: int = 3) -> Space[Phrase]:
 
 
 def _states() -> Space[Clause]:
-    """How people are: *Anna ist sehr müde*."""
+    """States of people: *Anna ist sehr müde*."""
     negated = Union((5, OneOf([False])), (1, OneOf([True])))
     who = Union((4, subjects("first", has_owner=True)), (1, subjects("first", has_owner=False)))
     return Build(_is, who, predicates(STATES, degrees=2), OneOf(["present", "past"]), negated)
@@ -71,7 +71,7 @@ def _is(subject: Nominal, complement: Phrase, tense: Tense, is_negated: bool) ->
 
 
 def _qualities() -> Space[Clause]:
-    """How things are: *dieser Stuhl ist nicht teuer*."""
+    """States of things: *dieser Stuhl ist nicht teuer*."""
     kinds = [
         kind for kind in QUALITIES if kind not in ("person", "young", "family", "drink", "dish")
     ]
