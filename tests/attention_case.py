@@ -15,6 +15,10 @@ from helpers import randn
 #: Largest error allowed, relative to the largest number of the tensor.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 SEED = 11
+#: Most that rounded scores may add, in multiples of the tolerance of the largest tensor.
+MAX_SLACK = 1000.0
+#: For every comparison beyond the tolerance: the excess, in the same unit. Reported in the end.
+slack_used: list[float] = []
 
 
 def tensors(
@@ -173,8 +177,12 @@ def check(
     wanted = expected(query, key, value, grad, **options)
     for backend in backends:
         found = actual(query, key, value, grad, backend=backend, **options)
+        # Sums that cancel are small but not exact: slack is counted in errors of the largest tensor.
+        unit = TOLERANCE[query.dtype] * max(x.abs().max().item() for x in wanted.values())
         for name, error in errors(found, wanted).items():
             allowed = TOLERANCE[query.dtype] * wanted[name].abs().max().item()
             if error > allowed:  # seldom, so that the effort may be great
-                allowed += _slack(problem_of(query, key, value, **options), grad)[name]
+                slack = _slack(problem_of(query, key, value, **options), grad)[name]
+                slack_used.append((error - allowed) / unit)
+                allowed += min(slack, MAX_SLACK * unit)
             assert error <= allowed, f"{backend} {name}: error {error:.2e} above {allowed:.2e}"
