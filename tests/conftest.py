@@ -1,14 +1,9 @@
-import sys
-from pathlib import Path
-
 import hypothesis
 import pytest
 import torch
 
 from adasparse.kernels import cpu
-
-sys.path.insert(0, str(Path(__file__).parent))
-from attention_case import slack_used  # noqa: E402
+from support.attention_case import slack_used
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("default")

@@ -6,8 +6,8 @@ from torch.autograd import gradcheck
 
 from adasparse import entmax_attention, entmax_attention_weights
 from adasparse.kernels import plain_attention, reference
-from attention_case import problem_of, tensors
-from helpers import BACKENDS, assert_near, randn
+from support.attention_case import problem_of, tensors
+from support.helpers import BACKENDS, assert_near, randn
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 

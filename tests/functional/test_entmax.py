@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from adasparse import entmax
 from adasparse.functional import entmax as module
 from adasparse.kernels import cpu
-from helpers import ALPHAS, BACKENDS, assert_near, oracle, randn
+from support.helpers import ALPHAS, BACKENDS, assert_near, oracle, randn
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -3,7 +3,7 @@ import torch
 
 from adasparse.kernels import cpu, plain, reference
 from adasparse.kernels.target import Target
-from helpers import ALPHAS, assert_near, oracle, randn
+from support.helpers import ALPHAS, assert_near, oracle, randn
 
 pytestmark = [
     pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),
