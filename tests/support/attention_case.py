@@ -174,7 +174,7 @@ def check(
     wanted = expected(query, key, value, grad, **options)
     for backend in backends:
         found = actual(query, key, value, grad, backend=backend, **options)
-        # Sums that cancel are small but not exact: the unit of slack is an error of the largest one.
+        # Sums that cancel are small but not exact: slack is counted in errors of the largest.
         unit = ATTENTION[query.dtype] * max(x.abs().max().item() for x in wanted.values())
         for name, error in errors(found, wanted).items():
             allowed = ATTENTION[query.dtype] * wanted[name].abs().max().item()
