@@ -8,7 +8,7 @@ from adasparse.functional import alibi_window
 from adasparse.functional.attention_arguments import attention_problem
 from adasparse.functional.attention_operators import attend
 from adasparse.nn import alibi_slopes, nape_slopes
-from helpers import randn
+from support.helpers import randn
 
 SLOPES = {
     "nape": nape_slopes(4),

@@ -8,8 +8,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from adasparse import entmax, entmax_attention
 from adasparse.kernels import cpu
-from attention_case import actual, check, errors, expected, problem_of, tensors
-from helpers import ALPHAS, BACKENDS, assert_near, randn
+from support.attention_case import actual, check, errors, expected, problem_of, tensors
+from support.helpers import ALPHAS, BACKENDS, assert_near, randn
 
 HALVES = [torch.bfloat16, torch.float16]
 

@@ -8,8 +8,8 @@ import torch
 from adasparse import entmax_attention
 from adasparse.functional import backends
 from adasparse.kernels import cpu
-from attention_case import tensors
-from helpers import BACKENDS, assert_near, randn
+from support.attention_case import tensors
+from support.helpers import BACKENDS, assert_near, randn
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 

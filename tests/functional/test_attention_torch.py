@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 from adasparse import entmax_attention
 from adasparse.kernels import cpu
 from adasparse.kernels.torch import dropout_factors
-from attention_case import actual, check, problem_of, tensors
-from helpers import BACKENDS, assert_near, backward_distributed, randn
+from support.attention_case import actual, check, problem_of, tensors
+from support.helpers import BACKENDS, assert_near, backward_distributed, randn
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 native = pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")

@@ -12,8 +12,8 @@ from adasparse import (
 )
 from adasparse.kernels import reference
 from adasparse.kernels.torch import attention as torch_attention
-from attention_case import problem_of, tensors
-from helpers import BACKENDS, assert_near, randn
+from support.attention_case import problem_of, tensors
+from support.helpers import BACKENDS, assert_near, randn
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 

@@ -9,8 +9,8 @@ from adasparse import entmax, entmax_attention, entmax_attention_support, entmax
 from adasparse.functional import backends, register_backend, unregister_backend
 from adasparse.kernels import reference
 from adasparse.nn import EntmaxAttention
-from attention_case import actual, tensors
-from helpers import assert_near, randn
+from support.attention_case import actual, tensors
+from support.helpers import assert_near, randn
 
 KERNELS = (
     "entmax_forward",

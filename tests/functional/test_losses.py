@@ -5,7 +5,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from adasparse import entmax, entmax_loss
 from adasparse.kernels import reference
-from helpers import ALPHAS, BACKENDS, assert_near, randn
+from support.helpers import ALPHAS, BACKENDS, assert_near, randn
 
 TARGET = torch.tensor([0, 3, -100, 5, 2])
 

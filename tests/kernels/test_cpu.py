@@ -4,7 +4,7 @@ import torch
 from adasparse.kernels import cpu, reference
 from adasparse.kernels import torch as torch_kernels
 from adasparse.kernels.problem import LossProblem, with_tensors
-from helpers import ALPHAS, assert_near, oracle, randn
+from support.helpers import ALPHAS, assert_near, oracle, randn
 
 pytestmark = [
     pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),

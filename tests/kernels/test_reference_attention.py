@@ -6,8 +6,8 @@ from torch.autograd import Function, gradcheck
 
 from adasparse.kernels import reference
 from adasparse.kernels.problem import AttentionProblem
-from attention_case import problem_of, tensors
-from helpers import assert_near, randn
+from support.attention_case import problem_of, tensors
+from support.helpers import assert_near, randn
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

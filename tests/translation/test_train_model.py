@@ -20,7 +20,7 @@ from adasparse.translation.train import (
     pair_lengths,
     train,
 )
-from small_runs import log_of, results_of, small_data, small_recipe, small_run
+from support.small_runs import log_of, results_of, small_data, small_recipe, small_run
 
 
 def trainer_of(output, **changes):

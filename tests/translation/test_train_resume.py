@@ -10,7 +10,14 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from adasparse.training import TrainingStopped, checkpoints, is_intact, read_log
 from adasparse.translation.train import train
-from small_runs import assert_same_run, log_of, small_data, small_recipe, small_run, state_of
+from support.small_runs import (
+    assert_same_run,
+    log_of,
+    small_data,
+    small_recipe,
+    small_run,
+    state_of,
+)
 
 slow = pytest.mark.slow
 
@@ -211,7 +218,7 @@ def fail_in(monkeypatch, owner, name, *, call, part_of=None):
     [
         (PreTrainedModel, "save_pretrained", 2, lambda model, folder: folder / "model.safetensors"),
         ("optimizer_state", "save_file", 2, lambda tensors, path: path),
-        pytest.param("checkpoints", "write_text", 2, None, marks=slow),
+        pytest.param("checkpoints", "write_atomically", 2, None, marks=slow),
         pytest.param("checkpoints", "file_hash", 12, None, marks=slow),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
@@ -233,7 +240,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch, owner, nam
 def test_a_full_disk_in_the_end_leaves_no_half_model(tmp_path, monkeypatch):
     recipe = small_recipe(tmp_path / "run")
     with monkeypatch.context() as patch:
-        fail_in(patch, sys.modules["adasparse.training.finish"], "write_text", call=1)
+        fail_in(patch, sys.modules["adasparse.training.finish"], "write_atomically", call=1)
         with pytest.raises(TrainingStopped, match=r"model could not be written.* No space left"):
             train(recipe)
     assert not (tmp_path / "run/config.json").exists()

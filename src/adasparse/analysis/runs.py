@@ -11,7 +11,7 @@ import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Aut
 import adasparse.longcontext as _long_models  # noqa: F401
 from adasparse.training.monitor import read_log
 
-#: How the names of model classes end, and the Auto class that loads them.
+#: Endings of the names of model classes, and the Auto classes that load them.
 _AUTO = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
@@ -28,12 +28,12 @@ class Run:
     """A trained model.
 
     Args:
-        name: That of its folder.
-        folder: Where it lies.
-        model: Ready to run.
+        name: Name of its folder.
+        folder: Path of its folder.
+        model: Model in evaluation mode.
         tokenizer: Its tokenizer.
         log: Lines of its training log; empty without one.
-        recipe: How it was trained; empty if that is not known.
+        recipe: Recipe of its training; empty if unknown.
     """
 
     name: str
@@ -57,8 +57,8 @@ def load_run(folder: str | Path, *, name: str | None = None) -> Run:
     """Load what ``adasparse train`` wrote, or any model saved by transformers.
 
     Args:
-        folder: Of the model and its tokenizer.
-        name: What to call it; the name of the folder if None.
+        folder: Folder of the model and its tokenizer.
+        name: Name of the run; the name of the folder if None.
 
     Raises:
         FileNotFoundError: If there is no such folder.

@@ -234,6 +234,6 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         if kernels is differentiable_kernels:
             return differentiable_attention(problem, backend)
         return _attention_op(**vars(problem), backend=chosen.name)  # type: ignore[no-any-return]
-    if torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None]):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]
     return _forward(problem, kernels)

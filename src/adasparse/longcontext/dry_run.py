@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adasparse._threads import thread_limit
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import LongContextRecipe, TaskRecipe
 from adasparse.longcontext.tasks import find_task
 from adasparse.longcontext.train import FREE, build_task_model, training_facts
-from adasparse.training import check_folder, thread_limit
+from adasparse.training import check_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainingArguments
 
+from adasparse._files import file_hash
+from adasparse._threads import thread_limit
 from adasparse.longcontext.card import language_card
 from adasparse.longcontext.dry_run import DryRun, rehearse
 from adasparse.longcontext.model import LongContextForCausalLM
@@ -26,10 +28,8 @@ from adasparse.training import (
     check_folder,
     first_decides,
     recipe_arguments,
-    thread_limit,
     train_session,
 )
-from adasparse.training.files import file_hash
 
 #: Tokens of the text, in the folder of a run.
 TOKENS = "tokens"

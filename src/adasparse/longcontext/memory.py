@@ -1,4 +1,4 @@
-"""How much memory there is, and how much a pass through a model would take."""
+"""Available memory, and the memory that a pass through a model takes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 from adasparse.longcontext.config import LongContextConfig
 
 _GROUP = Path("/sys/fs/cgroup")
-#: What the allocator and the buffers of kernels take beside tensors, as a factor and in bytes.
+#: Overhead of the allocator and of kernel buffers beside tensors, as a factor and in bytes.
 _SLACK, _OVERHEAD = 1.4, 2**26
 
 
@@ -43,8 +43,8 @@ def forward_bytes(config: LongContextConfig, num_tokens: int, *, num_logits: int
     """Return about how many bytes a pass without gradients and cache takes beside the weights.
 
     Args:
-        config: Of the model, in float32.
-        num_tokens: Of all sequences of the batch together.
+        config: Configuration of the model, in float32.
+        num_tokens: Number of tokens of all sequences of the batch together.
         num_logits: For how many of these there are to be logits.
     """
     width, inner = config.hidden_size, config.intermediate_size

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from adasparse.integrations.huggingface import SparsityTrainerMixin
 from adasparse.longcontext.card import task_card
-from adasparse.longcontext.evaluate import evaluate_lengths
+from adasparse.longcontext.length_scores import evaluate_lengths
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import LongContextRecipe, TaskRecipe
 from adasparse.longcontext.tasks import Task, find_task

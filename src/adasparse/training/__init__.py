@@ -26,7 +26,7 @@ from adasparse.training.processes import first_decides
 from adasparse.training.progress import ProgressBar, alpha_picture
 from adasparse.training.recipe import check_recipe, read_recipe, write_recipe
 from adasparse.training.run import run_training
-from adasparse.training.session import recipe_arguments, thread_limit, train_session
+from adasparse.training.session import recipe_arguments, train_session
 from adasparse.training.trainer import EngineMixin, Scorer, TrainingStopped, training_arguments
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "read_recipe",
     "recipe_arguments",
     "run_training",
-    "thread_limit",
     "train_session",
     "training_arguments",
     "write_recipe",

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+from adasparse._files import write_atomically
 from adasparse.training.checkpoints import (
     average_checkpoints,
     checkpoint_step,
@@ -16,7 +17,6 @@ from adasparse.training.checkpoints import (
     is_intact,
     regular,
 )
-from adasparse.training.files import write_text
 from adasparse.training.folder import CHECKPOINTS
 from adasparse.training.monitor import BestModel
 from adasparse.training.trainer import Scorer
@@ -125,8 +125,8 @@ def _save(
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        write_text(staging / "README.md", card)
-        write_text(staging / RESULTS, json.dumps(results, indent=2))
+        write_atomically(staging / "README.md", card)
+        write_atomically(staging / RESULTS, json.dumps(results, indent=2))
         (output / RESULTS).unlink(missing_ok=True)
         for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):
             path.replace(output / path.name)

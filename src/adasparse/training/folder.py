@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from adasparse._files import write_atomically
 from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
-from adasparse.training.files import write_text
 from adasparse.training.recipe import read_recipe, write_recipe
 
 #: Folder of the checkpoints, in that of a run.
@@ -93,7 +93,7 @@ def prepare_folder(
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     write_recipe(recipe, output / RECIPE)
-    write_text(output / FACTS, json.dumps(facts, indent=2))
+    write_atomically(output / FACTS, json.dumps(facts, indent=2))
     folder = output / CHECKPOINTS
     folder.mkdir(exist_ok=True)
     if not resume:

@@ -1,14 +1,14 @@
 """One training as a recipe tells it: its folder, its steps and the model that is kept."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
+from adasparse._threads import thread_limit
 from adasparse.training.checkpoints import checkpoint_step, is_disk_error
 from adasparse.training.finish import finish_run, is_finished
 from adasparse.training.folder import CHECKPOINTS, prepare_folder
@@ -47,17 +47,6 @@ def recipe_arguments(cls: type[Arguments], recipe: Any) -> Arguments:
         ddp_backend="gloo" if not has_gpu and "WORLD_SIZE" in os.environ else None,
         dataloader_num_workers=recipe.workers,
     )
-
-
-@contextmanager
-def thread_limit(number: int | None) -> Iterator[None]:
-    """Use that many threads while the block runs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_session(

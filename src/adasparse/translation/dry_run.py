@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from adasparse.training import TokenBatches, check_folder, thread_limit
+from adasparse._threads import thread_limit
+from adasparse.training import TokenBatches, check_folder
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.train import (

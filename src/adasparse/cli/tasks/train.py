@@ -4,8 +4,7 @@ import json
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
 from adasparse.cli.session import (
     AsJson,
     Changes,
