@@ -3,6 +3,7 @@
 Tensors travel through both by the field names of ``AttentionProblem``.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,6 +49,17 @@ def _as(x: Tensor, like: Tensor) -> Tensor:
     return x if x.dtype == like.dtype else x.to(like.dtype)
 
 
+def _like(x: Tensor, like: Tensor) -> Tensor:
+    """Return ``x`` in the shape and dtype of ``like``."""
+    return _as(x if x.shape == like.shape else x.reshape(like.shape), like)
+
+
+@cache
+def _needs(needs_input_grad: tuple[bool, ...]) -> frozenset[str]:
+    """Return the names of the tensors that need a gradient."""
+    return frozenset(name for name, need in zip(_TENSORS, needs_input_grad, strict=True) if need)
+
+
 def _forward(problem: AttentionProblem, kernels: Kernels) -> Tensor:
     wide = prepared(problem, _kernel_dtype(problem, kernels))
     return _as(kernels.attention_forward(wide, keep=False)[0], problem.query)
@@ -65,7 +77,7 @@ def _backward(
     wide = prepared(problem, dtype)
     found = kernels.attention_backward(wide, saved, readable(grad, dtype), needs)
     gradients, given = vars(found), vars(problem)
-    return {name: _as(gradients[name].view_as(given[name]), given[name]) for name in needs}
+    return {name: _like(gradients[name], given[name]) for name in needs}
 
 
 def _differentiable_backward(
@@ -104,7 +116,7 @@ class _EagerAttention(torch.autograd.Function):
         problem = with_tensors(ctx.options, {name: next(tensors) for name in _TENSORS})
         saved = from_tensors(ctx.saved_type, tensors)
         _, _, *needed = ctx.needs_input_grad
-        needs = frozenset(name for name, need in zip(_TENSORS, needed, strict=True) if need)
+        needs = _needs(tuple(needed))
         if torch.is_grad_enabled():
             gradients = _differentiable_backward(problem, grad, needs)
         else:
