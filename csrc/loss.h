@@ -7,7 +7,7 @@
 // but the gradient.
 #pragma once
 
-#include "entmax.h"
+#include "entmax/operator.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

@@ -5,7 +5,7 @@
 
 #include "kernels.h"
 #include "scratch.h"
-#include "solve.h"
+#include "entmax/solve_row.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

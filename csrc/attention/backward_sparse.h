@@ -7,7 +7,7 @@
 // tile at a time, so that each gradient adds up in registers.
 #pragma once
 
-#include "attention_gradients.h"
+#include "attention/backward_row.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

@@ -2,7 +2,7 @@
 // gradient of one row of scores.
 #pragma once
 
-#include "attention.h"
+#include "attention/forward.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

@@ -7,8 +7,8 @@
 // Other rows, and those that leave hardly a key out, stay whole until they are done.
 #pragma once
 
-#include "scores.h"
-#include "support.h"
+#include "attention/scores.h"
+#include "attention/support.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

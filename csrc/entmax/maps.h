@@ -15,7 +15,7 @@
 //                        steps from below never overshoot
 #pragma once
 
-#include "simd.h"
+#include "simd/vector.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

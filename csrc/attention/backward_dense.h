@@ -3,8 +3,8 @@
 // multiply; chunks of their queries add up keys and values apart, to be joined in order.
 #pragma once
 
-#include "attention_short.h"
-#include "attention_sparse.h"
+#include "attention/backward_short.h"
+#include "attention/backward_sparse.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "entmax.h"
+#include "entmax/operator.h"
 #include "matrix.h"
 
 namespace adasparse {

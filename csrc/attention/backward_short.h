@@ -3,7 +3,7 @@
 // another, the others multiplied as matrices.
 #pragma once
 
-#include "attention_gradients.h"
+#include "attention/backward_row.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "maps.h"
+#include "entmax/maps.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
