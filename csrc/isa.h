@@ -3,6 +3,6 @@
 #pragma once
 
 #include "attention/forward.h"
-#include "attention/backward_dense.h"
+#include "attention/backward.h"
 #include "entmax/operator.h"
 #include "loss.h"

@@ -3,9 +3,12 @@
 
 #include <type_traits>
 
+#if defined(__F16C__) && defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "entmax/maps.h"
 #include "kernels.h"
-#include "scratch.h"
-#include "entmax/solve_row.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -100,8 +103,8 @@ void narrow_row(const T* from, int64_t n, IO* to) {
   for (; j < n; ++j) narrow(from[j], to + j);
 }
 
-// Computing in double costs speed and is kept for double data and for the exponents at which
-// float has not enough digits: above 2 the slope at the edge of the support is infinite.
+// Computing in double costs speed and is reserved for double data and for the exponents at which
+// float has too few digits: above 2 the slope at the edge of the support is infinite.
 inline bool needs_double(double alpha) { return alpha > 2 || alpha < 1; }
 
 // Calls body(map) with the map for this alpha.

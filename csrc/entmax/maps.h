@@ -15,7 +15,7 @@
 //                        steps from below never overshoot
 #pragma once
 
-#include "simd/vector.h"
+#include "simd/math.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
