@@ -10,13 +10,17 @@
 #include "tests.h"
 
 namespace kernel_tests {
+
+// The kernels of every instruction set that this processor runs.
+const std::vector<const adasparse::Kernels*>& sets();
+
 namespace {
 
 using adasparse::Type;
 using Doubles = std::vector<double>;
-using Sets = std::vector<const adasparse::Kernels*>;
 
-// What a type can hold, and what the kernels promise for it: they compute halves in float.
+// The range of a type, and the accuracy that the kernels promise for it: they compute halves in
+// float.
 struct Precision {
   const char* name;
   size_t bytes;
@@ -35,7 +39,7 @@ const Precision& precision(Type type) {
   return table[static_cast<int>(type)];
 }
 
-#if defined(__has_feature)  // Clang's way of telling
+#if defined(__has_feature)  // Clang
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__ 1
 #endif

@@ -1,7 +1,7 @@
-// What all C++ tests share: CHECK, the formats of numbers, and random ones.
+// Shared by all C++ tests: CHECK, TEST, the formats of numbers, and random ones.
 //
-// This is included by objects compiled for different instruction sets. What is unnamed here is in
-// each of them once more, so that none runs the code of another.
+// This is included by objects compiled for different instruction sets. Each of them has its own copy
+// of what is in the unnamed namespace, so that none runs the code of another.
 #pragma once
 
 #include <cmath>
@@ -18,6 +18,17 @@ void print_failure(const char* file, int line, const char* format, ...)
 #define CHECK(condition, ...)               \
   (kernel_tests::count(condition) ? void() \
                                   : kernel_tests::print_failure(__FILE__, __LINE__, __VA_ARGS__))
+
+// A test with its name; `isa` is the instruction set it is compiled for, or null. Tests register
+// themselves before main and run in the order of their names.
+class Registration {
+ public:
+  Registration(const char* name, const char* isa, void (*run)());
+};
+#define TEST(name)                                                             \
+  void name();                                                                 \
+  const kernel_tests::Registration name##_registration(#name, nullptr, name); \
+  void name()
 
 namespace {
 
