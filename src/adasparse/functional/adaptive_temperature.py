@@ -3,78 +3,62 @@
 import torch
 from torch import Tensor
 
+from adasparse.functional.differentiable_attention import attention_scores
 from adasparse.functional.entmax import entmax
+from adasparse.kernels import AttentionProblem
 
-#: Of the polynomial that gives the factor of the scores, the highest power first.
+#: Coefficients of the polynomial that gives the factor of the scores, the highest power first.
 COEFFICIENTS = (-0.037, 0.481, -2.3, 4.917, -1.791)
 #: Rows of no more entropy than this, in nats, are sharp enough.
 LOWEST_ENTROPY = 0.5
-#: Scores that are held at once.
+#: Number of scores that are held at once.
 BLOCK_SIZE = 2**22
 
 
-def adaptive_temperature_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-    alibi_slopes: Tensor | None = None,
-) -> Tensor:
+def adaptive_temperature_attention(problem: AttentionProblem) -> Tensor:
     """Attend with softmax of scores times a factor of at least 1 that depends on the entropy.
 
-    The factor is that of Veličković et al., "softmax is not enough": a polynomial of the entropy of
-    the plain weights of a row. It is a constant for gradients. No matrix of all scores is built.
+    The factor is a polynomial of the entropy that the softmax of a row has without it, a constant
+    for gradients. The score matrix is not materialized.
 
     Args:
-        query: ``(b, h, q, d)``.
-        key: ``(b, g, k, d)``, of which each head serves ``h / g`` of the query.
-        value: ``(b, g, k, e)``.
-        attn_mask: Broadcasts to ``(b, h, q, k)``; bool, or float to add.
-        is_causal: Whether query i sees keys 0 to i only.
-        alibi_slopes: ``(h,)``.
+        problem: The attention call; its alpha and dropout are ignored.
 
     Returns:
         ``(b, h, q, e)``.
+
+    References:
+        - Veličković et al., [softmax is not enough](https://arxiv.org/abs/2410.01104), 2024.
     """
-    b, h, q, _ = query.shape
-    k, g = key.shape[2], value.shape[1]
+    b, h, q, _ = problem.query.shape
+    k, g = problem.key.shape[2], problem.value.shape[1]
     size = max(1, BLOCK_SIZE // max(1, b * h * k))
     outputs = []
     for start in range(0, q, size):
         stop = min(start + size, q)
-        weights = adaptive_temperature_weights(
-            query,
-            key,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            alibi_slopes=alibi_slopes,
-            rows=slice(start, stop),
-        )
+        weights = adaptive_temperature_weights(problem, slice(start, stop))
         seen = weights.shape[-1]
-        grouped = weights.reshape(b, g, -1, seen) @ value[:, :, :seen]
+        grouped = weights.reshape(b, g, -1, seen) @ problem.value[:, :, :seen]
         outputs.append(grouped.reshape(b, h, stop - start, -1))
     return torch.cat(outputs, 2)
 
 
-def adaptive_temperature_weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-    alibi_slopes: Tensor | None = None,
-    rows: slice | None = None,
-) -> Tensor:
+def adaptive_temperature_weights(problem: AttentionProblem, rows: slice | None = None) -> Tensor:
     """Return the weights ``(b, h, r, k)`` of some rows, of all if None.
 
-    If ``is_causal`` the keys after the last of these rows are left out of the result. The other
-    arguments are those of ``adaptive_temperature_attention``.
+    Keys after the last of some causal rows are left out of the result.
     """
-    start, stop, _ = (rows or slice(None)).indices(query.shape[2])
-    scores = _scores(query, key, attn_mask, is_causal, alibi_slopes, start, stop)
-    return entmax(scores * inverse_temperature(scores), 1.0).to(query.dtype)
+    if rows is None:
+        scores = attention_scores(problem)
+    else:
+        num_keys = min(rows.stop, problem.key.shape[2]) if problem.is_causal else None
+        scores = attention_scores(problem, rows, num_keys=num_keys)
+    return sharpened_softmax(scores).to(problem.query.dtype)
+
+
+def sharpened_softmax(scores: Tensor) -> Tensor:
+    """Return the softmax of scores ``(..., k)`` times the factors of their rows."""
+    return entmax(scores * inverse_temperature(scores), 1.0)
 
 
 @torch.no_grad()
@@ -85,37 +69,3 @@ def inverse_temperature(scores: Tensor) -> Tensor:
     for coefficient in COEFFICIENTS:
         factor = factor * entropy + coefficient
     return torch.where(entropy > LOWEST_ENTROPY, factor.clamp(min=1), 1.0)
-
-
-def _scores(
-    query: Tensor,
-    key: Tensor,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    slopes: Tensor | None,
-    start: int,
-    stop: int,
-) -> Tensor:
-    """Return the scores of queries ``start`` to ``stop``, ``-inf`` where a key is not seen."""
-    b, h, q, d = query.shape
-    g, k = key.shape[1:3]
-    seen = stop if is_causal else k
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
-        block = query[:, :, start:stop].to(dtype).reshape(b, g, -1, d) * d**-0.5
-        grouped: Tensor = block @ key[:, :, :seen].to(dtype).transpose(-1, -2)
-    scores = grouped.reshape(b, h, stop - start, seen)
-    i = torch.arange(start, stop, device=query.device).unsqueeze(-1)
-    j = torch.arange(seen, device=query.device)
-    if slopes is not None:
-        scores = scores - slopes.to(dtype)[:, None, None] * (i + (k - q) - j).abs()
-    if is_causal:
-        scores = scores.masked_fill(j > i, -torch.inf)
-    if attn_mask is None:
-        return scores
-    if attn_mask.shape[-2] != 1:
-        attn_mask = attn_mask[..., start:stop, :]
-    attn_mask = attn_mask[..., :seen]
-    if attn_mask.dtype == torch.bool:
-        return scores.masked_fill(~attn_mask, -torch.inf)
-    return scores + attn_mask

@@ -1,9 +1,9 @@
 """The problems that kernels solve, their gradients, and access to tensors by field name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -145,14 +145,14 @@ class LossProblem:
 
 
 @cache
-def field_names(record: type) -> tuple[str, ...]:
+def field_names(record: Any) -> tuple[str, ...]:
     """Return the names of all fields of a dataclass, in order."""
     assert is_dataclass(record)
     return tuple(field.name for field in fields(record))
 
 
 @cache
-def tensor_names(record: type) -> tuple[str, ...]:
+def tensor_names(record: Any) -> tuple[str, ...]:
     """Return the names of the fields that are annotated to hold a tensor, in order."""
     hints = get_type_hints(record)
     return tuple(
@@ -162,10 +162,15 @@ def tensor_names(record: type) -> tuple[str, ...]:
     )
 
 
-def tensors_of(record: Any) -> dict[str, Tensor | None]:
-    """Return the tensor fields of a dataclass by name, None included, in order."""
+def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
+    """Return the fields ``names`` of a dataclass, which are those of ``tensor_names``."""
     values = vars(record)
-    return {name: values[name] for name in tensor_names(type(record))}
+    return [values[name] for name in names]
+
+
+def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Record:
+    """Return a dataclass of tensors alone, such as what a backend saves, from its fields."""
+    return record(**dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
 
 
 def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:

@@ -1,143 +1,121 @@
-"""Attention in PyTorch alone: every device, and differentiable any number of times."""
+"""Attention in PyTorch alone, with the gradient written out."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from adasparse.kernels.problem import AttentionProblem
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
+from adasparse.kernels.torch.rows import entmax_backward, entmax_forward
+from adasparse.kernels.torch.scores import (
+    attention_scores,
+    compute_dtype,
+    distances,
+    dropout_factors,
+    pick_rows,
+    weighted_values,
+    without_autocast,
+    without_padding,
+)
 
-#: Gives weights for scores and alpha; passed in, for it has gradients and lives a layer above.
-Entmax = Callable[[Tensor, Tensor], Tensor]
-
-_LOW = 0xFFFFFFFF
-#: Entries of the scores that are held at a time where the matrix must not be built.
-_BLOCK = 1 << 22
-
-
-def _compute_dtype(problem: AttentionProblem) -> torch.dtype:
-    return torch.float64 if problem.query.dtype == torch.float64 else torch.float32
-
-
-def _rows(x: Tensor, rows: slice) -> Tensor:
-    """Take ``rows`` along dimension 2, where ``x`` does not have size 1 to broadcast."""
-    return x if x.shape[2] == 1 else x[:, :, rows]
+#: Entries of the scores that are held at a time where the matrix must not be materialized.
+BLOCK_SIZE = 1 << 22
 
 
-def _is_visible(problem: AttentionProblem, i: Tensor, j: Tensor, rows: slice) -> Tensor | None:
-    """Which keys take part, broadcastable to ``(b, h, q, k)``; None if all do."""
-    conditions = []
-    if problem.mask is not None and problem.mask.dtype == torch.bool:
-        conditions.append(_rows(problem.mask, rows))
-    if problem.key_lengths is not None:
-        conditions.append(j < problem.key_lengths.reshape(-1, 1, 1, 1))
-    if problem.is_causal:
-        conditions.append(j <= i.unsqueeze(-1))
-    if not conditions:
-        return None
-    visible = conditions[0]
-    for condition in conditions[1:]:
-        visible = visible & condition
-    return visible
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedWeights:
+    """The weights before dropout, ``(b, h, q, k)``."""
+
+    weights: Tensor
 
 
-def _without_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Put zeros after the end of each sequence of ``(b, g, k, d)``, which may hold anything."""
-    if lengths is None:
-        return x
-    j = torch.arange(x.shape[2], device=x.device).unsqueeze(-1)
-    return torch.where(j < lengths.reshape(-1, 1, 1, 1), x, 0.0)
+def _entmax(scores: Tensor, alpha: Tensor) -> Tensor:
+    """Normalize ``(b, h, q, k)`` with an alpha that broadcasts to ``(b, h, q, 1)``."""
+    if scores.numel() == 0:
+        return torch.zeros_like(scores)
+    return entmax_forward(scores.flatten(0, 2), _alpha_rows(scores, alpha)).view(scores.shape)
 
 
-def attention_scores(problem: AttentionProblem, rows: slice = slice(None)) -> Tensor:
-    """Scores ``(b, h, q, k)`` of the queries ``rows`` in float32, or float64 for float64 inputs.
-
-    ``-inf`` stands where a key takes no part.
-    """
-    dtype = _compute_dtype(problem)
-    query, num_queries = problem.query[:, :, rows].to(dtype), problem.query.shape[2]
-    key = _without_padding(problem.key.to(dtype), problem.key_lengths)
-    b, h, q, d = query.shape
-    g, k = key.shape[1:3]
-    shared = (problem.scale * query).reshape(b, g, h // max(g, 1) * q, d)
-    scores = (shared @ key.transpose(-1, -2)).reshape(b, h, q, k)
-    i = torch.arange(num_queries, device=query.device)[rows]
-    j = torch.arange(k, device=query.device)
-    if problem.slopes is not None:
-        distance = (i.unsqueeze(-1) + (k - num_queries) - j).abs().to(dtype)
-        scores = scores - problem.slopes.to(dtype).reshape(-1, 1, 1) * distance
-    if problem.mask is not None and problem.mask.is_floating_point():
-        scores = scores + _rows(problem.mask, rows).to(dtype)
-    visible = _is_visible(problem, i, j, rows)
-    return scores if visible is None else torch.where(visible, scores, -torch.inf)
+def _alpha_rows(scores: Tensor, alpha: Tensor) -> Tensor:
+    if alpha.numel() == 1:
+        return alpha.reshape(())
+    return alpha.expand(*scores.shape[:3], 1).reshape(-1)
 
 
-def _signed(x: int) -> int:
-    """Return the int64 that has the bits of ``x``."""
-    return x - (1 << 64) if x >> 63 else x
+def attention_forward(
+    problem: AttentionProblem, *, keep: bool
+) -> tuple[Tensor, SavedWeights | None]:
+    """See ``AttentionKernels.attention_forward``; materializes the score matrix."""
+    with without_autocast(problem.query.device):
+        weights = _entmax(attention_scores(problem), problem.alpha)
+        output = weighted_values(problem, weights)
+    return output.to(problem.query.dtype), SavedWeights(weights=weights) if keep else None
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """``x >> bits`` of an int64 taken as unsigned."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def attention_backward(
+    problem: AttentionProblem, saved: SavedWeights, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    """See ``AttentionKernels.attention_backward``; query, key and value always get theirs."""
+    with without_autocast(problem.query.device):
+        return _backward(problem, saved.weights, grad, needs)
 
 
-def _row_keys(seed: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Two random 32-bit numbers for each row, by the SplitMix64 generator."""
-    x = seed + (rows + 1) * _signed(0x9E3779B97F4A7C15)
-    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
-    x = x ^ _shifted(x, 31)
-    return x & _LOW, _shifted(x, 32)
-
-
-def dropout_factors(problem: AttentionProblem) -> Tensor | None:
-    """Return what dropout multiplies the weights ``(b, h, q, k)`` by: 0 or ``1 / (1 - p)``.
-
-    Each factor is a hash of the seed and of its place alone, the same one in every kernel.
-    """
-    if problem.seed is None:
-        return None
-    (b, h, q, _), k = problem.query.shape, problem.key.shape[2]
-    device, dtype = problem.query.device, _compute_dtype(problem)
-    if problem.dropout_p == 1:
-        return torch.zeros(b, h, q, k, dtype=dtype, device=device)
-    rows = torch.arange(b * h * q, device=device).reshape(b, h, q, 1)
-    key0, key1 = _row_keys(problem.seed.to(device), rows)
-    y = (torch.arange(k, device=device) * 0x9E3779B1 + key0) & _LOW
-    y = ((y ^ (y >> 16)) * 0x85EBCA6B) & _LOW
-    y = y ^ key1
-    y = ((y ^ (y >> 13)) * 0xC2B2AE35) & _LOW
-    y = y ^ (y >> 16)
-    threshold = min(int(problem.dropout_p * 2**32), _LOW)
-    return (y >= threshold).to(dtype) / (1 - problem.dropout_p)
-
-
-def attention(problem: AttentionProblem, entmax: Entmax) -> Tensor:
-    """Attend with the weights that ``entmax(scores, alpha)`` gives.
-
-    Returns:
-        ``(b, h, q, e)`` in the dtype of the query. Fully masked rows are zero.
-    """
-    weights = entmax(attention_scores(problem), problem.alpha)
+def _backward(
+    problem: AttentionProblem, weights: Tensor, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    dtype = compute_dtype(problem)
+    query = problem.query.to(dtype)
+    key, value = (
+        without_padding(x.to(dtype), problem.key_lengths) for x in (problem.key, problem.value)
+    )
+    (b, h, q, k), g = weights.shape, key.shape[1]
     factors = dropout_factors(problem)
+    dropped = weights if factors is None else weights * factors
+
+    def grouped(x: Tensor) -> Tensor:
+        """``(b, h, q, n)`` as ``(b, g, h / g * q, n)``: heads that share keys are more rows."""
+        return x.reshape(b, g, h // g * q, x.shape[-1])
+
+    grad = grouped(grad.to(dtype))
+    by_value = grouped(dropped).transpose(-1, -2) @ grad
+    by_weights = (grad @ value.transpose(-1, -2)).reshape(b, h, q, k)
     if factors is not None:
-        weights = weights * factors
-    value = _without_padding(problem.value.to(weights.dtype), problem.key_lengths)
-    b, h, q, k = weights.shape
-    g, e = value.shape[1], value.shape[3]
-    output = weights.reshape(b, g, h // max(g, 1) * q, k) @ value
-    return output.reshape(b, h, q, e).to(problem.query.dtype)
+        by_weights = by_weights * factors
+    flat_scores, flat_alpha = entmax_backward(
+        weights.flatten(0, 2),
+        by_weights.flatten(0, 2),
+        _alpha_rows(weights, problem.alpha),
+        with_alpha="alpha" in needs,
+    )
+    by_scores = flat_scores.view(b, h, q, k)
+    by_query = problem.scale * (grouped(by_scores) @ key)
+    by_key = grouped(by_scores).transpose(-1, -2) @ (problem.scale * grouped(query))
+    by_alpha = by_mask = by_slopes = None
+    if flat_alpha is not None:
+        by_alpha = flat_alpha.view(b, h, q, 1).sum_to_size(problem.alpha.shape)
+    if "mask" in needs:
+        assert problem.mask is not None
+        by_mask = by_scores.sum_to_size(problem.mask.shape)
+    if "slopes" in needs:
+        by_slopes = -(by_scores * distances(problem)).sum((0, 2, 3)).double()
+    return AttentionGradients(
+        query=by_query.reshape(query.shape),
+        key=without_padding(by_key, problem.key_lengths),
+        value=without_padding(by_value, problem.key_lengths),
+        alpha=by_alpha,
+        mask=by_mask,
+        slopes=by_slopes,
+    )
 
 
-def attention_support(problem: AttentionProblem, entmax: Entmax) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights of all rows ``(b h q, k)`` as a CSR matrix: crow, col, value."""
+def attention_support(problem: AttentionProblem) -> SparseRows:
+    """See ``AttentionKernels.attention_support``; some queries at a time."""
     (b, h, q, _), k = problem.query.shape, problem.key.shape[2]
-    step = max(1, _BLOCK // max(1, b * h * k))
+    step = max(1, BLOCK_SIZE // max(1, b * h * k))
     rows, cols, values = [], [], []
     for first in range(0, max(1, q), step):
         block = slice(first, first + step)
-        weights = entmax(attention_scores(problem, block), _rows(problem.alpha, block))
+        weights = _entmax(attention_scores(problem, block), pick_rows(problem.alpha, block))
         batch, head, i, j = weights.nonzero(as_tuple=True)
         rows.append((batch * h + head) * q + first + i)
         cols.append(j)
@@ -146,4 +124,4 @@ def attention_support(problem: AttentionProblem, entmax: Entmax) -> tuple[Tensor
     order = row.argsort(stable=True)
     crow = row.new_zeros(b * h * q + 1)
     crow[1:] = row.bincount(minlength=b * h * q).cumsum(0)
-    return crow, torch.cat(cols)[order], torch.cat(values)[order]
+    return SparseRows(crow=crow, col=torch.cat(cols)[order], value=torch.cat(values)[order])
