@@ -187,9 +187,7 @@ def attention_forward(
         support=support,
         support_bytes=native.extension.SUPPORT_BYTES if support_bytes is None else support_bytes,
     )
-    return out, SavedSupport(
-        state=state, **_arranged(support, arguments, problem, keeps_all=False)
-    )
+    return out, SavedSupport(state=state, **_arranged(support, arguments, problem, keeps_all=False))
 
 
 def _addresses(saved: SavedWeights | SavedSupport) -> dict[str, int]:
