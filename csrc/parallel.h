@@ -8,7 +8,7 @@
 
 namespace adasparse {
 
-// The tasks [0, total), a stretch of neighbors for each of several threads.
+// The tasks [0, total), a run of neighbors for each of several threads.
 class TaskQueues {
  public:
   TaskQueues(int64_t total, int threads);
@@ -16,7 +16,7 @@ class TaskQueues {
   TaskQueues(const TaskQueues&) = delete;
   TaskQueues& operator=(const TaskQueues&) = delete;
 
-  // The next task for a thread, or -1 if none is left. It begins with its own stretch, which lies
+  // The next task for a thread, or -1 if none is left. It begins with its own run, which lies
   // in its cache since PyTorch divides the rows of a tensor in the same way, and then takes from
   // threads that are slower.
   int64_t next(int thread);

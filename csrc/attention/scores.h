@@ -49,7 +49,7 @@ inline int64_t heads_together(const AttentionInput& in, int64_t heads) {
   return in.batch < kSequencesPerThread * in.threads ? 1 : heads;
 }
 
-// Packs the rows of every (batch, group) that is `wanted`.
+// Packs the rows of every (batch, group) for which `wanted` is true.
 template <class T, class Wanted>
 void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T* panels,
               const Wanted& wanted) {

@@ -2,11 +2,11 @@
 //
 //     p = exp(log1p(eps * u) / eps) where 1 + eps * u > 0, else 0;   u = z - c,  eps = alpha - 1
 //
-// z is the score less the maximum of its row and c the normalizer that makes p sum to one.
+// z is the score minus the maximum of its row and c the normalizer that makes p sum to one.
 // sigma = dp/du = p^(2 - alpha) comes for free with p and drives Newton's method and gradients.
 //
-// A map says whether it is sparse, cheap (no logarithm), and cheap to get sigma of p from; it
-// offers, for X a vector or two of them:
+// A map states whether it is sparse, cheap (no logarithm), and whether sigma follows cheaply from p;
+// it has, for X a vector or two of them:
 //   at(c)                what `eval` needs of a normalizer
 //   eval(z, at, p, sigma) both, exactly zero outside the support
 //   sigma_of(p, log_p)   sigma from p and its logarithm (backward)

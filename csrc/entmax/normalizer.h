@@ -131,7 +131,7 @@ int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T*
   return packed;
 }
 
-// The same, unless a look at the first scores tells that hardly any would be left out: then -1.
+// The same, unless a sample of the first scores shows that hardly any would be left out: then -1.
 template <class T>
 int64_t pack_few_candidates(const T* row, int64_t n, T max, double eps, double c, T* to) {
   const int64_t sample = smaller(n, kSampledVectors * Lanes<T>::count);

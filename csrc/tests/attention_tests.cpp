@@ -86,7 +86,7 @@ TEST(attention_broad) {
       }
 }
 
-// As many heads as it takes for the widest stretches of features.
+// Heads enough for the widest tiles of features.
 TEST(attention_many_heads) {
   for (const Type type : {Type::kFloat32, Type::kFloat64})
     for (const int64_t d : {64, 130}) {

@@ -14,7 +14,7 @@ bool count(bool is_good);  // returns what it is given
 void print_failure(const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// The message, in the manner of printf, is put together only when it is needed.
+// The message, formatted as by printf, is built only on failure.
 #define CHECK(condition, ...)               \
   (kernel_tests::count(condition) ? void() \
                                   : kernel_tests::print_failure(__FILE__, __LINE__, __VA_ARGS__))
