@@ -22,8 +22,8 @@ using adasparse::AttentionInput;
 using adasparse::MaskKind;
 using adasparse::SavedSupport;
 using adasparse::Type;
-using Address = uintptr_t;                 // 0 for a tensor that is not there
-using Strides = std::array<int64_t, 4>;    // of (b, h, n, size), the last of which is 1
+using Address = uintptr_t;               // 0 for a tensor that is not there
+using Strides = std::array<int64_t, 4>;  // of (b, h, n, size), the last of which is 1
 
 template <class T>
 T* at(Address address) {
@@ -32,8 +32,8 @@ T* at(Address address) {
 
 // ---------------------------------------------------------------- rows
 
-void entmax_forward(Type type, Address scores, Address weights, Address alpha,
-                    int64_t alpha_stride, int64_t rows, int64_t n, int threads) {
+void entmax_forward(Type type, Address scores, Address weights, Address alpha, int64_t alpha_stride,
+                    int64_t rows, int64_t n, int threads) {
   adasparse::current_kernels().entmax_forward({
       .type = type,
       .scores = at<const void>(scores),
@@ -219,8 +219,8 @@ void attention_backward(const AttentionInput& input, Address grad, const Strides
                         Address weight, Address is_dense, Address grad_query,
                         const Strides& grad_query_strides, Address grad_key,
                         const Strides& grad_key_strides, Address grad_value,
-                        const Strides& grad_value_strides, Address grad_alpha,
-                        Address grad_slopes, Address grad_mask, const Strides& grad_mask_strides) {
+                        const Strides& grad_value_strides, Address grad_alpha, Address grad_slopes,
+                        Address grad_mask, const Strides& grad_mask_strides) {
   const Strides& mask = grad_mask_strides;
   adasparse::current_kernels().attention_backward({
       .in = input,
@@ -277,8 +277,8 @@ void bind_attention(nb::module_& m) {
            "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
            "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
            "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a, "is_causal"_a = false,
-           "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0,
-           "dropout_p"_a = 0., "seed"_a = 0, "threads"_a);
+           "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0.,
+           "seed"_a = 0, "threads"_a);
   nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
       .def(nb::init<const AttentionInput&>(), "input"_a)
       .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,

@@ -21,10 +21,10 @@ struct EntmaxForward {
 
 struct EntmaxBackward {
   Type type;
-  const void* weights;      // (rows, n), as the forward returned them
-  const void* grad;         // (rows, n), gradient with respect to the weights
-  void* grad_scores;        // (rows, n)
-  double* grad_alpha;       // (rows) or null
+  const void* weights;  // (rows, n), as the forward returned them
+  const void* grad;     // (rows, n), gradient with respect to the weights
+  void* grad_scores;    // (rows, n)
+  double* grad_alpha;   // (rows) or null
   const double* alpha;
   int64_t alpha_stride;
   int64_t rows, n;
@@ -143,13 +143,13 @@ struct AttentionBackward {
   const int64_t* offsets;  // (batch * heads * q + 1) into index and weight
   const int32_t* index;
   const void* weight;
-  const uint8_t* is_dense;   // (batch, heads)
-  WritableRows grad_query;   // (batch, heads, q, d)
-  WritableRows grad_key;     // (batch, groups, k, d)
-  WritableRows grad_value;   // (batch, groups, k, e)
-  double* grad_alpha;        // (batch, heads, q) or null
-  double* grad_slopes;       // (batch, heads, q) or null
-  void* grad_mask;           // zeros, or null
+  const uint8_t* is_dense;       // (batch, heads)
+  WritableRows grad_query;       // (batch, heads, q, d)
+  WritableRows grad_key;         // (batch, groups, k, d)
+  WritableRows grad_value;       // (batch, groups, k, e)
+  double* grad_alpha;            // (batch, heads, q) or null
+  double* grad_slopes;           // (batch, heads, q) or null
+  void* grad_mask;               // zeros, or null
   int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
 };
 

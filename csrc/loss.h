@@ -16,9 +16,13 @@ namespace ADASPARSE_ISA {
 template <class V>
 ADASPARSE_INLINE V first_tail(V x) {
   if constexpr (sizeof(x[0]) == 4)
-    return horner(x, 1.f / 2.f, 2.f / 6.f, 3.f / 24.f, 4.f / 120.f, 5.f / 720.f, 6.f / 5040.f, 7.f / 40320.f, 8.f / 362880.f, 9.f / 3628800.f);
+    return horner(x, 1.f / 2.f, 2.f / 6.f, 3.f / 24.f, 4.f / 120.f, 5.f / 720.f, 6.f / 5040.f,
+                  7.f / 40320.f, 8.f / 362880.f, 9.f / 3628800.f);
   else
-    return horner(x, 1. / 2., 2. / 6., 3. / 24., 4. / 120., 5. / 720., 6. / 5040., 7. / 40320., 8. / 362880., 9. / 3628800., 10. / 39916800., 11. / 479001600., 12. / 6227020800., 13. / 87178291200., 14. / 1307674368000., 15. / 20922789888000., 16. / 355687428096000.);
+    return horner(x, 1. / 2., 2. / 6., 3. / 24., 4. / 120., 5. / 720., 6. / 5040., 7. / 40320.,
+                  8. / 362880., 9. / 3628800., 10. / 39916800., 11. / 479001600., 12. / 6227020800.,
+                  13. / 87178291200., 14. / 1307674368000., 15. / 20922789888000.,
+                  16. / 355687428096000.);
 }
 
 // Calls body(z, u, p) over the vectors of a solved row that touch its support; p is normalized.
@@ -96,7 +100,8 @@ class RowTarget {
   // a_k; without a distribution, minus the mass of the chosen class.
   double spread(int64_t k) const {
     const double target = probability_ ? static_cast<double>(widen(probability_[k])) : 0;
-    return weight(k) * ((1 - target_.smoothing) * target + target_.smoothing / static_cast<double>(n_));
+    return weight(k) *
+           ((1 - target_.smoothing) * target + target_.smoothing / static_cast<double>(n_));
   }
   double chosen() const { return probability_ ? 0 : (1 - target_.smoothing) * weight(index_); }
 
@@ -192,15 +197,16 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
         V by_alpha{};
         double total = 0;
         int64_t pending = 0;
-        for_each_support(map, row, n, solved, [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
-          store_first(grad + j, p * factor, count);
-          if (!a.grad_alpha) return;
-          by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
-          if (++pending % kChunkPairs == 0) {
-            total += sum_lanes<T>(by_alpha);
-            by_alpha = V{};
-          }
-        });
+        for_each_support(map, row, n, solved,
+                         [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+                           store_first(grad + j, p * factor, count);
+                           if (!a.grad_alpha) return;
+                           by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
+                           if (++pending % kChunkPairs == 0) {
+                             total += sum_lanes<T>(by_alpha);
+                             by_alpha = V{};
+                           }
+                         });
         if (a.grad_alpha) a.grad_alpha[i] = mass * (total + sum_lanes<T>(by_alpha));
       } else {
         const bool is_nan = std::isnan(solved.max);

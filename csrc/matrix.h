@@ -200,7 +200,8 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
       store(panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T> + t * kPanel<T>, Vec<T>{});
 }
 
-// Rows are read in no order, mostly from beyond the cache: those of later entries are fetched early.
+// Rows are read in no order, mostly from beyond the cache: those of later entries are fetched
+// early.
 template <int N, class T>
 ADASPARSE_INLINE void fetch(const T* row) {
   for (int x = 0; x < N * kVectorBytes; x += 64)
@@ -248,7 +249,7 @@ void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t c
 // to (d) += sum_e e.*factor rows[e.row] (d) over entries e, d in vectors, for rows in the cache.
 template <class T, class Entry>
 ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entries, int64_t count,
-                               T Entry::*factor, int64_t vectors, T* to) {
+                               T Entry::* factor, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
@@ -267,8 +268,8 @@ ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entri
 
 // to[e] = <left, rows[index[e]]>, d in vectors.
 template <class T>
-void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index,
-                 int64_t count, int64_t vectors, T* to) {
+void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index, int64_t count,
+                 int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   if (vectors == 0) fill(to, count, T(0));
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {

@@ -19,7 +19,8 @@ struct alignas(64) TaskQueues::Queue {
   int64_t end;
 };
 
-TaskQueues::TaskQueues(int64_t total, int threads) : queues_(new Queue[threads]), threads_(threads) {
+TaskQueues::TaskQueues(int64_t total, int threads)
+    : queues_(new Queue[threads]), threads_(threads) {
   for (int t = 0; t < threads; ++t) {
     queues_[t].next = total * t / threads;
     queues_[t].end = total * (t + 1) / threads;

@@ -86,8 +86,8 @@ void widen_row(const IO* from, int64_t n, T* to) {
 #if defined(__F16C__) && defined(__AVX2__)
   if constexpr (std::is_same_v<IO, Float16> && std::is_same_v<T, float>)
     for (; j + 8 <= n; j += 8)
-      _mm256_storeu_ps(to + j,
-                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j))));
+      _mm256_storeu_ps(
+          to + j, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j))));
 #endif
   for (; j < n; ++j) to[j] = widen(from[j]);
 }
@@ -125,10 +125,14 @@ ADASPARSE_INLINE void with_map(double alpha, const Body& body) {
 template <class Body>
 void with_types(Type type, bool wide, const Body& body) {
   switch (type) {
-    case Type::kFloat32: return wide ? body(float{}, double{}) : body(float{}, float{});
-    case Type::kFloat64: return body(double{}, double{});
-    case Type::kBFloat16: return wide ? body(BFloat16{}, double{}) : body(BFloat16{}, float{});
-    case Type::kFloat16: return wide ? body(Float16{}, double{}) : body(Float16{}, float{});
+    case Type::kFloat32:
+      return wide ? body(float{}, double{}) : body(float{}, float{});
+    case Type::kFloat64:
+      return body(double{}, double{});
+    case Type::kBFloat16:
+      return wide ? body(BFloat16{}, double{}) : body(BFloat16{}, float{});
+    case Type::kFloat16:
+      return wide ? body(Float16{}, double{}) : body(Float16{}, float{});
   }
 }
 

@@ -34,8 +34,8 @@ constexpr int64_t kSampledVectors = 8;
 // save the steps that follow.
 constexpr double kGuessSlack = 0.03;
 
-// The fitted part of guess_lanes: how far log N has moved from its value at the cheap alpha below to
-// that at the cheap alpha above is 1 - base^power. Fitted by least squares to rows of Gaussian
+// The fitted part of guess_lanes: how far log N has moved from its value at the cheap alpha below
+// to that at the cheap alpha above is 1 - base^power. Fitted by least squares to rows of Gaussian
 // scores of several spreads and lengths; the script was not kept. A bad guess costs a step of
 // Newton's method, never accuracy.
 struct LaneGuess {
@@ -48,8 +48,8 @@ struct LaneGuess {
 
 // ---------------------------------------------------------------- attention, forward
 
-// Queries scored together: a multiple of the rows of every register tile (12, 6 and 4). Their scores
-// of one chunk of keys fit an L1 cache.
+// Queries scored together: a multiple of the rows of every register tile (12, 6 and 4). Their
+// scores of one chunk of keys fit an L1 cache.
 constexpr int64_t kStripRows = 24;
 // Keys scored at a time while candidates are selected, and summed at a time in products.
 constexpr int64_t kChunkKeys = 256;
@@ -97,8 +97,8 @@ constexpr int64_t kSumTasks = 16, kSumBytes = int64_t{1} << 18;
 constexpr int64_t kTileKeys = 256, kTileEntries = 8;
 // Rows of a tile, and entries of a row, that are fetched ahead of their use.
 constexpr int64_t kRowsAhead = 3, kEntriesAhead = 4;
-// Dense heads: at least this many queries per chunk, the number of chunks wanted over all heads, and
-// the bytes that their sums may take where possible.
+// Dense heads: at least this many queries per chunk, the number of chunks wanted over all heads,
+// and the bytes that their sums may take where possible.
 constexpr int64_t kChunkRows = 240, kDenseTasks = 64, kChunkBytes = int64_t{1} << 27;
 
 // ---------------------------------------------------------------- memory

@@ -16,7 +16,6 @@ struct DenseBackward {
   const AttentionBackward& a = rows.a;
   const AttentionInput& in = rows.in;
 
-
   struct Work {
     explicit Work(const BackwardRows<T>& of)
         : columns(most_columns(of.in, kStripRows)),
@@ -30,7 +29,7 @@ struct DenseBackward {
 
   // Queries [first, last) of a dense head; sums over them are added to by_key and by_value.
   void run_rows(int64_t number, int64_t first, int64_t last, const T* key_panels,
-                  const T* value_panels, Work& work, T* by_key, T* by_value) const {
+                const T* value_panels, Work& work, T* by_key, T* by_value) const {
     const Head<T> head = head_at(in, number, key_panels, rows.value);
     const int64_t g = rows.group_of(number) % in.groups, stride = work.columns;
     const int64_t key_size = rows.key.vectors() * Lanes<T>::count;
@@ -42,8 +41,8 @@ struct DenseBackward {
     const KeyRange seen = visible_keys(in, head.length, first, last);
     T *weights = work.weights.get(), *gradients = work.gradients.get();
     // Keys and values of weight zero never matter, not even NaN.
-    const bool are_keys_finite =
-        are_finite(rows.key.at(head.b, g) + seen.first * rows.key.row(), rows.key.row(), seen.size(), key_size);
+    const bool are_keys_finite = are_finite(rows.key.at(head.b, g) + seen.first * rows.key.row(),
+                                            rows.key.row(), seen.size(), key_size);
     const bool are_values_finite = are_finite(head.value + seen.first * head.value_row,
                                               head.value_row, seen.size(), value_size);
     const auto add_keys = are_keys_finite ? add_product<T> : add_product_of_support<T>;
@@ -53,8 +52,9 @@ struct DenseBackward {
       const int64_t n = columns.count;
       const T* keys = rows.key.at(head.b, g) + columns.first * rows.key.row();
       score_strip(in, head, i, count, columns.first, round_up(n, kColumns), weights, stride);
-      multiply_panels(out_grad + i * rows.grad.row(), rows.grad.row(), panels + columns.first * in.e, in.e,
-                      T(1), gradients, stride, count, round_up(n, kPanel<T>) / kPanel<T>);
+      multiply_panels(out_grad + i * rows.grad.row(), rows.grad.row(),
+                      panels + columns.first * in.e, in.e, T(1), gradients, stride, count,
+                      round_up(n, kPanel<T>) / kPanel<T>);
       for (int64_t r = 0; r < count; ++r) {
         T *weight = weights + r * stride, *gradient = gradients + r * stride;
         const double* state = a.state + (number * in.q + i + r) * kRowState;
@@ -66,21 +66,22 @@ struct DenseBackward {
           if (weight[j] == 0) gradient[j] = 0;
         const Dropout dropout(in.seed, in.dropout_p, number * in.q + i + r);
         if (in.dropout_p > 0) drop_range(dropout, columns.first, n, grown<T>(in), gradient);
-        rows.template row_gradients<true>(number, i + r, weight, gradient, nullptr, columns.first, n,
-                                          work.row.get());
+        rows.template row_gradients<true>(number, i + r, weight, gradient, nullptr, columns.first,
+                                          n, work.row.get());
         std::memcpy(gradient, work.row.get(), sizeof(T) * static_cast<size_t>(n));
         if (in.dropout_p > 0) drop_range(dropout, columns.first, n, grown<T>(in), weight);
       }
       T* sum = work.sum.get();
       fill(sum, count * key_size, T(0));
       for (int64_t j = 0; j < n; j += kChunkKeys)
-        add_keys(gradients + j, stride, int64_t{1}, keys + j * rows.key.row(), rows.key.row(), sum, key_size,
-                 count, key_size, smaller(kChunkKeys, n - j));
+        add_keys(gradients + j, stride, int64_t{1}, keys + j * rows.key.row(), rows.key.row(), sum,
+                 key_size, count, key_size, smaller(kChunkKeys, n - j));
       for (int64_t r = 0; r < count; ++r)
         std::memcpy(by_query.at(head.b, head.h) + (i + r) * by_query.row, sum + r * key_size,
                     sizeof(T) * static_cast<size_t>(in.d));
-      add_product(gradients, int64_t{1}, stride, rows.query.at(head.b, head.h) + i * rows.query.row(),
-                  rows.query.row(), by_key + columns.first * key_size, key_size, n, key_size, count);
+      add_product(gradients, int64_t{1}, stride,
+                  rows.query.at(head.b, head.h) + i * rows.query.row(), rows.query.row(),
+                  by_key + columns.first * key_size, key_size, n, key_size, count);
       add_product(weights, int64_t{1}, stride, out_grad + i * rows.grad.row(), rows.grad.row(),
                   by_value + columns.first * value_size, value_size, n, value_size, count);
     }
@@ -110,20 +111,21 @@ struct DenseBackward {
     pack_all<T>(in, view_of<T>(in.value), in.e, value_panels.get(), is_wanted);
 
     Scratch<T> key_sums(dense * chunks * key_size + 1), value_sums(dense * chunks * value_size + 1);
-    parallel_with(rows.turns() * chunks, in.threads, [&] { return Work(rows); },
-                  [&](Work& work, int64_t task) {
-                    const int64_t chunk = task % chunks;
-                    rows.for_each_head_of(task / chunks, [&](int64_t head) {
-                      if (!a.is_dense[head]) return;
-                      const int64_t at = (place.get()[head] - 1) * chunks + chunk;
-                      T* keys = key_sums.get() + at * key_size;
-                      T* values = value_sums.get() + at * value_size;
-                      clear(keys, rows.key.vectors(), keys_of(head, chunk, chunk_rows));
-                      clear(values, rows.value.vectors(), keys_of(head, chunk, chunk_rows));
-                      run_rows(head, chunk * chunk_rows, smaller(in.q, (chunk + 1) * chunk_rows),
-                               key_panels.get(), value_panels.get(), work, keys, values);
-                    });
-                  });
+    parallel_with(
+        rows.turns() * chunks, in.threads, [&] { return Work(rows); },
+        [&](Work& work, int64_t task) {
+          const int64_t chunk = task % chunks;
+          rows.for_each_head_of(task / chunks, [&](int64_t head) {
+            if (!a.is_dense[head]) return;
+            const int64_t at = (place.get()[head] - 1) * chunks + chunk;
+            T* keys = key_sums.get() + at * key_size;
+            T* values = value_sums.get() + at * value_size;
+            clear(keys, rows.key.vectors(), keys_of(head, chunk, chunk_rows));
+            clear(values, rows.value.vectors(), keys_of(head, chunk, chunk_rows));
+            run_rows(head, chunk * chunk_rows, smaller(in.q, (chunk + 1) * chunk_rows),
+                     key_panels.get(), value_panels.get(), work, keys, values);
+          });
+        });
     parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t group, int64_t) {
       const int64_t size = in.heads / in.groups;
       for (int64_t head = group * size; head < (group + 1) * size; ++head)

@@ -18,7 +18,6 @@ struct SparseBackward {
   const AttentionBackward& a = rows.a;
   const AttentionInput& in = rows.in;
 
-
   // A few groups of heads, walked and summed before the next so that their entries are still in the
   // cache. Arrays hold the entries from `entry` on.
   struct Chunk {
@@ -40,8 +39,8 @@ struct SparseBackward {
       const int64_t n = a.offsets[head * in.q + i + 1] - begin;
       const int32_t* index = a.index + begin;
       const T* weight = static_cast<const T*>(a.weight) + begin;
-      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(), index, n,
-                  rows.value.vectors(), by_weight);
+      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(),
+                  index, n, rows.value.vectors(), by_weight);
       T* by_score = chunk.by_score + (begin - chunk.entry);
       if (chunk.dropped && n > 0) {
         T* dropped = chunk.dropped + (begin - chunk.entry);
@@ -62,8 +61,9 @@ struct SparseBackward {
 
   // ---------------------------------------------------------------- sums in the order of rows
 
-  // sums[j] (N vectors from `offset`) of one (batch, group): coefficient * factors[i] for every entry
-  // (i, j) of its sparse heads. They add up in `compact`, a (k, N vectors) that fits the cache.
+  // sums[j] (N vectors from `offset`) of one (batch, group): coefficient * factors[i] for every
+  // entry (i, j) of its sparse heads. They add up in `compact`, a (k, N vectors) that fits the
+  // cache.
   template <int N>
   void sum_over_queries(int64_t group, const WholeRows<T>& factors, const T* coefficient,
                         int64_t entry, int64_t offset, T* compact, T* sums, int64_t stride) const {
@@ -80,8 +80,7 @@ struct SparseBackward {
           T* to = compact + int64_t{a.index[e]} * (N * width);
           const Vec<T> w = broadcast(coefficient[e - entry]);
 #pragma GCC unroll 8
-          for (int x = 0; x < N; ++x)
-            store(to + x * width, load(to + x * width) + w * row[x]);
+          for (int x = 0; x < N; ++x) store(to + x * width, load(to + x * width) + w * row[x]);
         }
       }
     }
@@ -104,16 +103,16 @@ struct SparseBackward {
       offsets.get()[count] = at;
       sizes.get()[count++] = decltype(n)::value;
     });
-    parallel_with(groups * count, in.threads,
-                  [&] { return Scratch<T>(in.k * widest * Lanes<T>::count + 1); },
-                  [&](Scratch<T>& compact, int64_t task) {
-                    const int64_t group = chunk.group + task / count, at = task % count;
-                    for_each_tile(sizes.get()[at], 8, [&](auto n, int64_t) {
-                      sum_over_queries<decltype(n)::value>(
-                          group, factors, coefficient, chunk.entry, offsets.get()[at], compact.get(),
-                          sums.at(group / in.groups, group % in.groups), sums.row);
-                    });
-                  });
+    parallel_with(
+        groups * count, in.threads, [&] { return Scratch<T>(in.k * widest * Lanes<T>::count + 1); },
+        [&](Scratch<T>& compact, int64_t task) {
+          const int64_t group = chunk.group + task / count, at = task % count;
+          for_each_tile(sizes.get()[at], 8, [&](auto n, int64_t) {
+            sum_over_queries<decltype(n)::value>(
+                group, factors, coefficient, chunk.entry, offsets.get()[at], compact.get(),
+                sums.at(group / in.groups, group % in.groups), sums.row);
+          });
+        });
   }
 
   // ---------------------------------------------------------------- sums by tiles
@@ -200,10 +199,10 @@ struct SparseBackward {
           const int64_t end = tile.ends.get()[j];
           if (end == begin) continue;
           const TileEntry* entries = tile.entries.get() + begin;
-          add_rows(grads, rows.grad.row(), entries, end - begin, &TileEntry::weight, rows.value.vectors(),
-                   values_at + j * value_size);
-          add_rows(queries, rows.query.row(), entries, end - begin, &TileEntry::by_score, rows.key.vectors(),
-                   keys_at + j * key_size);
+          add_rows(grads, rows.grad.row(), entries, end - begin, &TileEntry::weight,
+                   rows.value.vectors(), values_at + j * value_size);
+          add_rows(queries, rows.query.row(), entries, end - begin, &TileEntry::by_score,
+                   rows.key.vectors(), keys_at + j * key_size);
           begin = end;
         }
       }
@@ -219,9 +218,11 @@ struct SparseBackward {
   }
 
   void sum_tiles(const Chunk& chunk, const View<T>& by_key, const View<T>& by_value) const {
-    parallel_with((chunk.last_group - chunk.group) * rows.tiles, in.threads, [&] { return Tile(rows); },
+    parallel_with((chunk.last_group - chunk.group) * rows.tiles, in.threads,
+                  [&] { return Tile(rows); },
                   [&](Tile& tile, int64_t task) {
-                    sum_tile(chunk.group + task / rows.tiles, task % rows.tiles, chunk, tile, by_key, by_value);
+                    sum_tile(chunk.group + task / rows.tiles, task % rows.tiles, chunk, tile,
+                             by_key, by_value);
                   });
   }
 
@@ -237,7 +238,8 @@ struct SparseBackward {
     int64_t largest = 0, longest = 0;
     const auto for_each_chunk_of_groups = [&](const auto& body) {
       for (int64_t first = 0, last; first < groups; first = last) {
-        for (last = first + 1; last < groups && entries(first, last + 1) <= enough; ++last) {}
+        for (last = first + 1; last < groups && entries(first, last + 1) <= enough; ++last) {
+        }
         body(first, last);
       }
     };

@@ -15,7 +15,6 @@ struct WeightsBackward {
   const AttentionBackward& a = rows.a;
   const AttentionInput& in = rows.in;
 
-
   // Some rows of a head. If sparse, their entries lie one after another, else rows at a stride.
   struct Work {
     explicit Work(const BackwardRows<T>& of)
@@ -64,7 +63,8 @@ struct WeightsBackward {
       total += count_positive(weights_of(b * in.heads + h, first + r), n);
     return static_cast<double>(total) > kWholeDenseShare * static_cast<double>(count * n) &&
            are_finite(rows.key.at(b, g), rows.key.row(), n, key_size) &&
-           are_finite(rows.query.at(b, h) + first * rows.query.row(), rows.query.row(), count, key_size) &&
+           are_finite(rows.query.at(b, h) + first * rows.query.row(), rows.query.row(), count,
+                      key_size) &&
            are_finite(rows.grad.at(b, h) + first * rows.grad.row(), rows.grad.row(), count,
                       rows.value.vectors() * Lanes<T>::count);
   }
@@ -80,8 +80,8 @@ struct WeightsBackward {
     if (!work.are_packed)
       pack_panels(rows.value.at(b, g), rows.value.row(), in.k, in.e, work.panels.get());
     work.are_packed = true;
-    multiply_panels(out_grad, rows.grad.row(), work.panels.get(), in.e, T(1), by_weight, work.stride,
-                    count, round_up(n, kPanel<T>) / kPanel<T>);
+    multiply_panels(out_grad, rows.grad.row(), work.panels.get(), in.e, T(1), by_weight,
+                    work.stride, count, round_up(n, kPanel<T>) / kPanel<T>);
     if (in.dropout_p > 0) {
       std::memcpy(work.weight.get(), weights, sizeof(T) * static_cast<size_t>(count * in.k));
       weights = work.weight.get();
@@ -92,18 +92,18 @@ struct WeightsBackward {
       T* gradient = by_weight + r * work.stride;
       if (in.dropout_p > 0) drop_range(dropout, 0, n, grown<T>(in), gradient);
       rows.row_gradients(number, i, weights + r * in.k, gradient, nullptr, 0, n,
-                    by_score + r * work.stride);
+                         by_score + r * work.stride);
       if (in.dropout_p > 0) drop_range(dropout, 0, n, grown<T>(in), work.weight.get() + r * in.k);
     }
     T* sum = work.by_query.get();
     fill(sum, count * key_size, T(0));
-    add_product(by_score, work.stride, int64_t{1}, rows.key.at(b, g), rows.key.row(), sum, key_size, count,
-                key_size, n);
+    add_product(by_score, work.stride, int64_t{1}, rows.key.at(b, g), rows.key.row(), sum, key_size,
+                count, key_size, n);
     write(sum, key_size, in.d, view_of<T>(a.grad_query), b, h, first, count);
     add_product(by_score, int64_t{1}, work.stride, rows.query.at(b, h) + first * rows.query.row(),
                 rows.query.row(), work.by_key.get(), key_size, n, key_size, count);
-    add_product(weights, int64_t{1}, in.k, out_grad, rows.grad.row(), work.by_value.get(), value_size,
-                n, value_size, count);
+    add_product(weights, int64_t{1}, in.k, out_grad, rows.grad.row(), work.by_value.get(),
+                value_size, n, value_size, count);
   }
 
   void sparse_rows(int64_t b, int64_t h, int64_t first, int64_t count, Work& work) const {
@@ -115,19 +115,19 @@ struct WeightsBackward {
     take_support(number, first, count, work);
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
       const int64_t i = first + r;
-      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(), index + at, n,
-                  rows.value.vectors(), by_weight);
+      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(),
+                  index + at, n, rows.value.vectors(), by_weight);
       const Dropout dropout(in.seed, in.dropout_p, number * in.q + i);
       if (in.dropout_p > 0) drop(dropout, index + at, n, grown<T>(in), by_weight);
       rows.row_gradients(number, i, weight + at, by_weight, index + at, 0, n, by_score + at);
       if (in.dropout_p > 0) drop(dropout, index + at, n, grown<T>(in), weight + at);
-      gather_rows(rows.key.at(b, g), rows.key.row(), index + at, by_score + at, n, rows.key.vectors(),
-                  work.by_query.get());
+      gather_rows(rows.key.at(b, g), rows.key.row(), index + at, by_score + at, n,
+                  rows.key.vectors(), work.by_query.get());
       write(work.by_query.get(), 0, in.d, by_query, b, h, i, 1);
     });
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
-      scatter_row(rows.query.at(b, h) + (first + r) * rows.query.row(), index + at, by_score + at, n,
-                  rows.key.vectors(), work.by_key.get());
+      scatter_row(rows.query.at(b, h) + (first + r) * rows.query.row(), index + at, by_score + at,
+                  n, rows.key.vectors(), work.by_key.get());
     });
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
       scatter_row(rows.grad.at(b, h) + (first + r) * rows.grad.row(), index + at, weight + at, n,
@@ -156,8 +156,8 @@ struct WeightsBackward {
     write(work.by_key.get(), key_size, in.d, view_of<T>(a.grad_key), b, g, 0, in.k);
     write(work.by_value.get(), value_size, in.e, view_of<T>(a.grad_value), b, g, 0, in.k);
   }
-  static void write(const T* from, int64_t size, int64_t d, const View<T>& to, int64_t b,
-                    int64_t h, int64_t first, int64_t count) {
+  static void write(const T* from, int64_t size, int64_t d, const View<T>& to, int64_t b, int64_t h,
+                    int64_t first, int64_t count) {
     for (int64_t r = 0; r < count; ++r)
       std::memcpy(to.at(b, h) + (first + r) * to.row, from + r * size,
                   sizeof(T) * static_cast<size_t>(d));
@@ -170,12 +170,12 @@ struct WeightsBackward {
     const int64_t batches = rows.turns_of_batch();
     const int64_t together = batches < in.batch ? 1 : heads_together(in, in.groups);
     const int64_t groups = is_shared ? 1 : in.groups / together;
-    parallel_with(batches * groups, in.threads, [&] { return Work(rows); },
-                  [&](Work& work, int64_t task) {
-                    for (int64_t b = task / groups; b < in.batch; b += batches)
-                      for (int64_t g = task % groups; g < in.groups; g += groups)
-                        run_group(b, g, work);
-                  });
+    parallel_with(
+        batches * groups, in.threads, [&] { return Work(rows); },
+        [&](Work& work, int64_t task) {
+          for (int64_t b = task / groups; b < in.batch; b += batches)
+            for (int64_t g = task % groups; g < in.groups; g += groups) run_group(b, g, work);
+        });
   }
 };
 

@@ -12,11 +12,11 @@ inline bool is_decoding(const AttentionForward& a) {
   return in.q == 1 && in.k <= kLaneKeys && !a.is_scores_only && !needs_double(in);
 }
 
-// Heads [h_begin, h_end) of sequences [b_begin, b_end), a lane for each sequence. Keys and values are
-// read in the order of memory; `scores` holds kLaneKeys of each row.
+// Heads [h_begin, h_end) of sequences [b_begin, b_end), a lane for each sequence. Keys and values
+// are read in the order of memory; `scores` holds kLaneKeys of each row.
 template <class T>
 void decode_lanes(const AttentionForward& a, const WholeRows<T>& value, AttentionWork<T>& work,
-                   T* scores, int64_t h_begin, int64_t h_end, int64_t b_begin, int64_t b_end) {
+                  T* scores, int64_t h_begin, int64_t h_end, int64_t b_begin, int64_t b_end) {
   const AttentionInput& in = a.in;
   const auto row_of = [&](int64_t b, int64_t h) {
     return scores + ((h - h_begin) * Lanes<T>::count + b - b_begin) * kLaneKeys;
@@ -36,14 +36,14 @@ void decode_lanes(const AttentionForward& a, const WholeRows<T>& value, Attentio
   for (int64_t h = h_begin; h < h_end; ++h)
     for (int64_t b = b_begin, end; b < b_end; b = end) {
       const double alpha = alpha_of(in, b, h, 0);
-      for (end = b + 1; end < b_end && alpha_of(in, end, h, 0) == alpha; ++end) {}
+      for (end = b + 1; end < b_end && alpha_of(in, end, h, 0) == alpha; ++end) {
+      }
       with_map<T>(alpha, [&](const auto& map) {
         T* rows = row_of(b, h);
         const int used = static_cast<int>(end - b);
         const LaneNormalizers<T> solved =
             forward_in_lanes(map, rows, kLaneKeys, in.k, used, work.solver.get(), rows);
-        for (int r = 0; r < used; ++r)
-          save_state_of(a, (b + r) * in.heads + h, solved.row(r));
+        for (int r = 0; r < used; ++r) save_state_of(a, (b + r) * in.heads + h, solved.row(r));
       });
     }
   for_each([&](ForwardBlock<T> block, T* row) {
@@ -71,7 +71,7 @@ void attention_decode(const AttentionForward& a) {
       [&](Work& work, int64_t task) {
         const int64_t b = task / groups * width, h = task % groups * together;
         decode_lanes(a, value, work.work, work.scores.get(), h, smaller(in.heads, h + together), b,
-                      smaller(in.batch, b + width));
+                     smaller(in.batch, b + width));
       });
 }
 

@@ -32,7 +32,8 @@ struct Dropout {
     return (y >= threshold) & !drops_all;
   }
 };
-// Multiplies the values of the given columns, or of `count` columns from `first` on, by 0 or `grown`.
+// Multiplies the values of the given columns, or of `count` columns from `first` on, by 0 or
+// `grown`.
 template <class T>
 void drop(const Dropout& dropout, const int32_t* index, int64_t count, T grown, T* values) {
   for (int64_t e = 0; e < count; ++e)

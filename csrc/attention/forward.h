@@ -26,8 +26,7 @@ void attention_forward_in(const AttentionForward& a) {
     Head<T> head = head_at(in, number / blocks, pack_now ? panels.get() : nullptr, value);
     if (is_packed && is_whole) {
       const int64_t group = head.number / (in.heads / in.groups);
-      if (work.packed != group)
-        pack_panels(head.key, head.key_row, in.k, in.d, work.panels.get());
+      if (work.packed != group) pack_panels(head.key, head.key_row, in.k, in.d, work.panels.get());
       work.packed = group;
       head.panels = work.panels.get();
     }

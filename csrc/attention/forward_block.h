@@ -40,9 +40,9 @@ struct AttentionWork {
   Scratch<T> scores;
   Scratch<T> values;
   Scratch<int32_t> indices;
-  Scratch<T> row;     // weights of one row
+  Scratch<T> row;  // weights of one row
   Scratch<T> solver;
-  Scratch<T> sum;     // output rows
+  Scratch<T> sum;       // output rows
   Scratch<T> panels;    // packed keys of a group of heads, if they are few
   int64_t packed = -1;  // the number of that group
   Candidates<T> candidates[kStripRows];
@@ -114,8 +114,8 @@ struct ForwardBlock {
       if (a.in.dropout_p > 0 && count > 0) {
         T* dropped = work.row.get();
         std::memcpy(dropped, weight, sizeof(T) * static_cast<size_t>(count));
-        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i), index, count, grown<T>(a.in),
-             dropped);
+        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i), index, count,
+             grown<T>(a.in), dropped);
         weight = dropped;
       }
       const bool in_place = a.in.e == vectors * Lanes<T>::count;
@@ -178,8 +178,8 @@ struct ForwardBlock {
     const int64_t n = columns.count;
     if (a.in.dropout_p > 0)
       for (int64_t r = 0; r < rows; ++r)
-        drop_range(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r),
-                   columns.first, n, grown<T>(a.in), weights + r * stride);
+        drop_range(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), columns.first,
+                   n, grown<T>(a.in), weights + r * stride);
     const int64_t size = vectors * Lanes<T>::count;
     const bool in_place = a.in.e == size;
     T* sum = in_place ? out_of(i) : work.sum.get();
@@ -231,8 +231,7 @@ struct ForwardBlock {
       T* strip = scores + r * stride;
       const LaneNormalizers<T> solved =
           forward_in_lanes(map, strip, stride, n, used, work.solver.get(), strip);
-      for (int l = 0; l < used; ++l)
-        save_state(i + r + l, solved.row(l));
+      for (int l = 0; l < used; ++l) save_state(i + r + l, solved.row(l));
     }
     if (is_whole)
       finish_whole(i, rows, columns, scores, stride);
@@ -337,8 +336,8 @@ struct ForwardBlock {
       } else if (mine.count == 0) {
         save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
       } else {
-        const SolvedRow solved = solve_row(map, mine.value, mine.count, work.solver.get(), weights,
-                                           mine.bound);
+        const SolvedRow solved =
+            solve_row(map, mine.value, mine.count, work.solver.get(), weights, mine.bound);
         write_weights(map, mine.value, mine.count, solved, weights);
         save_state(i + r, solved.normalizer);
         append_support(weights, mine.index, 0, mine.count, list);

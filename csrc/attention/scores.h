@@ -8,8 +8,8 @@
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-// Strips begin at a multiple of this many keys and are filled up with -inf to another: a multiple of
-// every panel.
+// Strips begin at a multiple of this many keys and are filled up with -inf to another: a multiple
+// of every panel.
 constexpr int64_t kColumns = 64;
 static_assert(kColumns % kPanel<float> == 0 && kStripRows % kTileRows == 0);
 

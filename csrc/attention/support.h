@@ -91,8 +91,8 @@ void append_support(const T* weights, const int32_t* index, int64_t first, int64
   for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const Mask<T> inside = greater(p, V{});
     if (!any(inside)) return;
-    const IntVec<T> column = index ? load_index<T>(index + j, count)
-                                   : lane + static_cast<typename Lanes<T>::Int>(j);
+    const IntVec<T> column =
+        index ? load_index<T>(index + j, count) : lane + static_cast<typename Lanes<T>::Int>(j);
     compress_index<T>(columns + size, inside, column);
     size += compress_store<T>(values + size, inside, p);
   });
@@ -139,7 +139,7 @@ struct Candidates {
   int64_t tightened;  // `count` when the bound was last computed
   double bound;       // the normalizer, max + c, is at least this; -inf before the first score
   T cut;
-  bool is_bad;        // a score was NaN or +inf
+  bool is_bad;  // a score was NaN or +inf
 
   void start(T* values, int32_t* indices) {
     value = values;
@@ -169,7 +169,8 @@ struct Candidates {
       raise(static_cast<double>(top.max) + c, eps);
     }
     const int64_t before = count;
-    for (int64_t j = 0; j < n; j += kTileScores) take_tile(scores + j, static_cast<int32_t>(first + j));
+    for (int64_t j = 0; j < n; j += kTileScores)
+      take_tile(scores + j, static_cast<int32_t>(first + j));
     if (count == before) return;
     const T top = RowMaximum<T>(value + before, count - before).max;
     is_bad |= std::isnan(top);
@@ -178,7 +179,8 @@ struct Candidates {
   }
 
   static constexpr int kTileScores = 64;
-  static constexpr int kFewAbove = kVectorBytes == 64 ? 3 : 8;  // scores of a tile, taken one by one
+  static constexpr int kFewAbove =
+      kVectorBytes == 64 ? 3 : 8;  // scores of a tile, taken one by one
   ADASPARSE_INLINE void take_tile(const T* scores, int32_t first) {
     constexpr int width = Lanes<T>::count;
     const Vec<T> below = broadcast(cut);
@@ -218,7 +220,8 @@ struct Candidates {
 
   // Computes the bound from the present candidates and drops those below the new cut.
   void tighten(double eps) {
-    // Scores are read minus the bound, which takes the place of the maximum, with a normalizer of 0.
+    // Scores are read minus the bound, which takes the place of the maximum, with a normalizer of
+    // 0.
     const T shift = static_cast<T>(bound);
     with_lower_map<T>(eps, [&](const auto& map) {
       double c = 0;

@@ -58,8 +58,7 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
       const V p = load_first(weights + j, count, T(0)), g = load_first(grad + j, count, T(0));
       const V log_p = log_positive(p);
-      const V sigma =
-          HasSigma ? load_first(grad_scores + j, count, T(0)) : map.sigma_of(p, log_p);
+      const V sigma = HasSigma ? load_first(grad_scores + j, count, T(0)) : map.sigma_of(p, log_p);
       const Mask<T> inside = greater(sigma, V{});
       slopes += sigma;
       // A gradient that is not finite must not leak out of the support.

@@ -1,4 +1,5 @@
-// Weights moved from one normalizer to a nearby one, which spares the exponential and the logarithm.
+// Weights moved from one normalizer to a nearby one, which spares the exponential and the
+// logarithm.
 #pragma once
 
 #include "simd/math.h"

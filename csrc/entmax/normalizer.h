@@ -22,7 +22,7 @@ constexpr double tolerance() {
 
 // A solved row: p_j = scale * p(s_j - max - c).
 struct Normalizer {
-  double max;    // -inf: every score is masked; NaN: the row holds NaN or +inf
+  double max;  // -inf: every score is masked; NaN: the row holds NaN or +inf
   double c;
   double scale;  // 1 / sum p at c, within rounding of 1
   bool is_regular() const { return std::isfinite(max); }
@@ -148,8 +148,8 @@ void unpack_weights(const T* row, int64_t n, T max, double eps, double c, int64_
   const V shift = broadcast<T>(max), cut = broadcast<T>(candidate_cut<T>(eps, c));
   // From the end on, so that nothing is overwritten before it is read.
   for (int64_t j = (n - 1) / width * width; j >= 0; j -= width) {
-    const Mask<T> chosen = greater(
-        load_first(row + j, n - j, -std::numeric_limits<T>::infinity()) - shift, cut);
+    const Mask<T> chosen =
+        greater(load_first(row + j, n - j, -std::numeric_limits<T>::infinity()) - shift, cut);
     count -= __builtin_popcount(bits(chosen));
     store_first(weights + j, expand_load<T>(weights + count, chosen), n - j);
   }

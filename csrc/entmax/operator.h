@@ -35,12 +35,11 @@ void for_each_alpha(const double* alpha, int64_t stride, int64_t begin, int64_t 
 template <class Arguments, class Body>
 void for_each_block(const Arguments& a, const Body& body) {
   parallel_for(a.rows, rows_per_block(a.n), a.threads, [&](int64_t begin, int64_t end) {
-    for_each_alpha(a.alpha, a.alpha_stride, begin, end,
-                   [&](int64_t first, int64_t last, double alpha) {
-                     with_types(a.type, needs_double(alpha), [&](auto io, auto compute) {
-                       body(io, compute, first, last, alpha);
-                     });
-                   });
+    for_each_alpha(
+        a.alpha, a.alpha_stride, begin, end, [&](int64_t first, int64_t last, double alpha) {
+          with_types(a.type, needs_double(alpha),
+                     [&](auto io, auto compute) { body(io, compute, first, last, alpha); });
+        });
   });
 }
 

@@ -221,8 +221,8 @@ struct LaneNormalizers {
 // One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row. Rows and weights,
 // which may be the same, are `stride` apart.
 template <class T, class Map>
-LaneNormalizers<T> forward_in_lanes(const Map& map, const T* rows, int64_t stride, int64_t n, int used,
-                                 T* lanes, T* weights) {
+LaneNormalizers<T> forward_in_lanes(const Map& map, const T* rows, int64_t stride, int64_t n,
+                                    int used, T* lanes, T* weights) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   constexpr T infinity = std::numeric_limits<T>::infinity();

@@ -25,8 +25,7 @@ ADASPARSE_INLINE __mmask16 greater(FloatVector a, FloatVector b) {
   return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
 }
 ADASPARSE_INLINE __mmask8 greater(DoubleVector a, DoubleVector b) {
-  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
-                            _CMP_GT_OQ);
+  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_GT_OQ);
 }
 // a > b, or one of them is NaN
 ADASPARSE_INLINE __mmask16 greater_or_nan(FloatVector a, FloatVector b) {
@@ -37,20 +36,19 @@ ADASPARSE_INLINE __mmask8 greater_or_nan(DoubleVector a, DoubleVector b) {
                             _CMP_NLE_UQ);
 }
 ADASPARSE_INLINE __mmask16 is_nan(FloatVector a) {
-  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(a),
-                            _CMP_UNORD_Q);
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(a), _CMP_UNORD_Q);
 }
 ADASPARSE_INLINE __mmask8 is_nan(DoubleVector a) {
   return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(a),
                             _CMP_UNORD_Q);
 }
 ADASPARSE_INLINE FloatVector select(__mmask16 m, FloatVector yes, FloatVector no) {
-  return reinterpret_cast<FloatVector>(_mm512_mask_blend_ps(m, reinterpret_cast<__m512>(no),
-                                                            reinterpret_cast<__m512>(yes)));
+  return reinterpret_cast<FloatVector>(
+      _mm512_mask_blend_ps(m, reinterpret_cast<__m512>(no), reinterpret_cast<__m512>(yes)));
 }
 ADASPARSE_INLINE DoubleVector select(__mmask8 m, DoubleVector yes, DoubleVector no) {
-  return reinterpret_cast<DoubleVector>(_mm512_mask_blend_pd(
-      m, reinterpret_cast<__m512d>(no), reinterpret_cast<__m512d>(yes)));
+  return reinterpret_cast<DoubleVector>(
+      _mm512_mask_blend_pd(m, reinterpret_cast<__m512d>(no), reinterpret_cast<__m512d>(yes)));
 }
 template <class M>
 ADASPARSE_INLINE unsigned bits(M m) {

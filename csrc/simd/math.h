@@ -2,9 +2,9 @@
 //
 // Every function states its range, its error in units in the last place (ULP) of the exact result,
 // and its source. Errors are those that the C++ tests measure against long double
-// (tests/primitive_tests.cpp). Polynomials of double are Taylor series; those of float were fitted to
-// the smallest largest error on the reduced argument, by a script that was not kept: the tests are
-// the proof of them.
+// (tests/primitive_tests.cpp). Polynomials of double are Taylor series; those of float were fitted
+// to the smallest largest error on the reduced argument, by a script that was not kept: the tests
+// are the proof of them.
 #pragma once
 
 #include "simd/vector.h"
@@ -22,7 +22,7 @@ ADASPARSE_INLINE X horner(X x, C first, Rest... rest) {
   return x * horner(x, rest...) + first;
 }
 
-constexpr float kRound = 12582912.f;           // 1.5 * 2^23: adding it rounds to an integer
+constexpr float kRound = 12582912.f;                // 1.5 * 2^23: adding it rounds to an integer
 constexpr double kRoundDouble = 6755399441055744.;  // 1.5 * 2^52
 
 // Bit patterns are added and shifted as unsigned numbers, which may wrap around.
@@ -33,8 +33,7 @@ constexpr uint64_t kRoundDoubleBits = 0x4338000000000000;
 // subnormal or just above the range. Exact where the result is a normal number.
 ADASPARSE_INLINE FloatVector scale_by_power(FloatVector y, FloatVector shifted) {
   const UInt32Vector k = reinterpret_cast<UInt32Vector>(shifted) - kRoundBits;
-  const UInt32Vector half =
-      reinterpret_cast<UInt32Vector>(reinterpret_cast<Int32Vector>(k) >> 1);
+  const UInt32Vector half = reinterpret_cast<UInt32Vector>(reinterpret_cast<Int32Vector>(k) >> 1);
   return y * reinterpret_cast<FloatVector>((half + 127) << 23) *
          reinterpret_cast<FloatVector>((k - half + 127) << 23);
 }
@@ -65,9 +64,9 @@ ADASPARSE_INLINE Two<V> scale_normal(const Two<V>& y, const Two<V>& shifted) {
 }
 
 // e^x. Range: x <= 88 (709 in double); -inf gives 0, NaN stays NaN, underflow is gradual, larger x
-// are garbage. Error: at most 1.5 ULP. Source: x = k log(2) + r with |r| <= log(2) / 2 and log(2) in
-// two parts, as in Cephes (expf) and fdlibm (exp); e^r by a polynomial, Taylor's to r^14 in double, a
-// fitted one of degree 6 in float.
+// are garbage. Error: at most 1.5 ULP. Source: x = k log(2) + r with |r| <= log(2) / 2 and log(2)
+// in two parts, as in Cephes (expf) and fdlibm (exp); e^r by a polynomial, Taylor's to r^14 in
+// double, a fitted one of degree 6 in float.
 template <class X>
 ADASPARSE_INLINE X exp(X x) {
   using T = ElementOf<X>;
@@ -94,9 +93,9 @@ ADASPARSE_INLINE X exp(X x) {
   } else {
     X r = x - k * 0.693147180369123816490;
     r = r - k * 1.90821492927058770002e-10;
-    const X tail = horner(r, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320,
-                          1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600,
-                          1. / 6227020800.);
+    const X tail =
+        horner(r, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880,
+               1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800.);
     y = r * r * tail + (r + 1.);
   }
   if (__builtin_expect(has_low, 0)) return select(vanishes, all<X>(0), scale_by_power(y, shifted));
@@ -129,8 +128,8 @@ ADASPARSE_INLINE void split(const Two<V>& t, const Two<V>& rest, Two<V>& k, Two<
 
 // log(t); `rest` as for split. Range: t > 0 and normal; other lanes hold garbage. Error: at most 3
 // ULP. Source: log(t) = k log(2) + log(1 + f) with log(2) in two parts, as in Cephes (logf) and
-// fdlibm (log); log(1 + f) by a fitted polynomial of degree 10 in float, by the series of 2 atanh(s),
-// s = f / (2 + f), to s^21 in double.
+// fdlibm (log); log(1 + f) by a fitted polynomial of degree 10 in float, by the series of 2
+// atanh(s), s = f / (2 + f), to s^21 in double.
 template <class X>
 ADASPARSE_INLINE X log_with_rest(X t, X rest) {
   X k, f;
@@ -162,8 +161,8 @@ ADASPARSE_INLINE X log_positive(X x) {
   return log_with_rest<X>(x, x - ElementOf<X>(1));
 }
 
-// (1 + x)^power. Range: 1 + x > 0, power > 0 and a result up to 2^127; underflow is gradual. Error: at
-// most 2 + 2 |log of the result| ULP, where the result is normal: that of exp(power * log1p(x)).
+// (1 + x)^power. Range: 1 + x > 0, power > 0 and a result up to 2^127; underflow is gradual. Error:
+// at most 2 + 2 |log of the result| ULP, where the result is normal: that of exp(power * log1p(x)).
 // Source: the polynomials of log_with_rest and, in float, a fitted one of degree 6 for 2^r.
 template <class X>
 ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {

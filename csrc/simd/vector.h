@@ -95,18 +95,18 @@ struct Element<Two<V>> : Element<V> {};
 template <class X>
 using ElementOf = typename Element<X>::Type;
 
-#define ADASPARSE_TWO(op)                                                  \
-  template <class V>                                                       \
-  ADASPARSE_INLINE Two<V> operator op(const Two<V>& x, const Two<V>& y) {  \
-    return {x.a op y.a, x.b op y.b};                                       \
-  }                                                                        \
-  template <class V>                                                       \
-  ADASPARSE_INLINE Two<V> operator op(const Two<V>& x, ElementOf<V> y) {   \
-    return {x.a op y, x.b op y};                                           \
-  }                                                                        \
-  template <class V>                                                       \
-  ADASPARSE_INLINE Two<V> operator op(ElementOf<V> x, const Two<V>& y) {   \
-    return {x op y.a, x op y.b};                                           \
+#define ADASPARSE_TWO(op)                                                 \
+  template <class V>                                                      \
+  ADASPARSE_INLINE Two<V> operator op(const Two<V>& x, const Two<V>& y) { \
+    return {x.a op y.a, x.b op y.b};                                      \
+  }                                                                       \
+  template <class V>                                                      \
+  ADASPARSE_INLINE Two<V> operator op(const Two<V>& x, ElementOf<V> y) {  \
+    return {x.a op y, x.b op y};                                          \
+  }                                                                       \
+  template <class V>                                                      \
+  ADASPARSE_INLINE Two<V> operator op(ElementOf<V> x, const Two<V>& y) {  \
+    return {x op y.a, x op y.b};                                          \
   }
 ADASPARSE_TWO(+)
 ADASPARSE_TWO(-)

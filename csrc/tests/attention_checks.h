@@ -98,8 +98,7 @@ struct BackwardResult {
         alpha(Type::kFloat64, problem.rows()),
         slopes(Type::kFloat64, problem.rows()),
         mask(problem.type, static_cast<int64_t>(problem.by_mask.value.size())) {
-    for (size_t i = 0; i < problem.by_mask.value.size(); ++i)
-      mask.set(static_cast<int64_t>(i), 0);
+    for (size_t i = 0; i < problem.by_mask.value.size(); ++i) mask.set(static_cast<int64_t>(i), 0);
   }
   bool is_intact() const {
     return query.is_intact() && key.is_intact() && value.is_intact() && alpha.is_intact() &&

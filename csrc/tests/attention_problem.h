@@ -46,19 +46,21 @@ class Rows {
           for (int64_t t = 0; t < sizes_[3]; ++t) all.push_back(data_[at(b, h, i) + t]);
     return all;
   }
-  adasparse::RowsOf view() const {
-    return {data_.data(), {strides_[0], strides_[1], strides_[2]}};
-  }
+  adasparse::RowsOf view() const { return {data_.data(), {strides_[0], strides_[1], strides_[2]}}; }
 
  private:
   using Strides = std::array<int64_t, 3>;
   static Strides strides_of(Layout layout, int64_t heads, int64_t n, int64_t d) {
     const int64_t row = d + 3;
     switch (layout) {
-      case Layout::kHeadsInside: return {n * heads * d, d, heads * d};
-      case Layout::kGaps: return {heads * n * row, n * row, row};
-      case Layout::kSharedBatch: return {0, n * d, d};
-      default: return {heads * n * d, n * d, d};
+      case Layout::kHeadsInside:
+        return {n * heads * d, d, heads * d};
+      case Layout::kGaps:
+        return {heads * n * row, n * row, row};
+      case Layout::kSharedBatch:
+        return {0, n * d, d};
+      default:
+        return {heads * n * d, n * d, d};
     }
   }
   int64_t at(int64_t b, int64_t h, int64_t i) const {
@@ -98,18 +100,18 @@ struct AttentionCase {
   std::string text() const {
     char out[400];
     const auto number = [](int64_t n) { return static_cast<long long>(n); };
-    std::snprintf(out, sizeof out,
-                  "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
-                  "spread %g, layout %d, mask %d in %x%s%s%s%s%s, window %lld/%lld at %lld, dropout %g, "
-                  "limit %lld, dense %g, seed %llu",
-                  precision(type).name, number(batch), number(heads), number(groups), number(q),
-                  number(k), number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "",
-                  alpha_dims, spread, static_cast<int>(layout), static_cast<int>(mask_kind),
-                  mask_dims, is_mask_transposed ? "'" : "", is_causal ? ", causal" : "",
-                  has_slopes ? ", slopes" : "", key_lengths.empty() ? "" : ", lengths",
-                  has_nan ? ", NaN" : "", number(window_left), number(window_right),
-                  number(window_position), dropout_p, number(row_limit), dense_share,
-                  static_cast<unsigned long long>(seed));
+    std::snprintf(
+        out, sizeof out,
+        "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
+        "spread %g, layout %d, mask %d in %x%s%s%s%s%s, window %lld/%lld at %lld, dropout %g, "
+        "limit %lld, dense %g, seed %llu",
+        precision(type).name, number(batch), number(heads), number(groups), number(q), number(k),
+        number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "", alpha_dims, spread,
+        static_cast<int>(layout), static_cast<int>(mask_kind), mask_dims,
+        is_mask_transposed ? "'" : "", is_causal ? ", causal" : "", has_slopes ? ", slopes" : "",
+        key_lengths.empty() ? "" : ", lengths", has_nan ? ", NaN" : "", number(window_left),
+        number(window_right), number(window_position), dropout_p, number(row_limit), dense_share,
+        static_cast<unsigned long long>(seed));
     return out;
   }
 };
@@ -223,8 +225,8 @@ class AttentionProblem : public AttentionCase {
   }
   uint64_t dropout_seed() const { return ~seed << 32 | seed; }
   double scale() const { return d ? spread / std::sqrt(static_cast<double>(d)) : 1; }
-  // The distance of key j from the query, minus that of the nearest key it sees. Subtracting the same
-  // number for all keys of a row changes no weight or gradient; the state is of these scores.
+  // The distance of key j from the query, minus that of the nearest key it sees. Subtracting the
+  // same number for all keys of a row changes no weight or gradient; the state is of these scores.
   double distance(int64_t row, int64_t j) const {
     const int64_t here = row % q + k - q;
     const Range seen = ranges_[row];

@@ -353,8 +353,8 @@ TEST(threads_do_not_change_attention) {
       for (const int threads : {1, 2, 5}) {
         for (const Wanted wanted : {Wanted::kOutput, Wanted::kSupport}) {
           const bool is_out = wanted == Wanted::kOutput;
-          const auto result = run_forward(*kernels, problem, wanted,
-                                          is_out ? a.row_limit : kNoRowLimit, threads);
+          const auto result =
+              run_forward(*kernels, problem, wanted, is_out ? a.row_limit : kNoRowLimit, threads);
           const ForwardResult& expected = is_out ? *one_out : *one;
           CHECK(result->out == expected.out && result->state == expected.state &&
                     result->has_same_support(expected, precision(a.type).bytes),
@@ -363,8 +363,8 @@ TEST(threads_do_not_change_attention) {
         const auto again = [&](bool with_all) {
           return run_backward(*kernels, problem, one->state, support, with_all, threads);
         };
-        CHECK(again(true) == first && again(false) == bare,
-              "%s: %d threads give other gradients", text.c_str(), threads);
+        CHECK(again(true) == first && again(false) == bare, "%s: %d threads give other gradients",
+              text.c_str(), threads);
       }
     }
   }
@@ -373,8 +373,8 @@ TEST(threads_do_not_change_attention) {
 // No batches, queries, keys or features: sums of nothing are zero.
 TEST(attention_over_nothing) {
   for (const Type type : {Type::kFloat32, Type::kFloat64})
-    for (int64_t AttentionCase::*size : {&AttentionCase::batch, &AttentionCase::q,
-                                         &AttentionCase::k, &AttentionCase::d, &AttentionCase::e})
+    for (int64_t AttentionCase::* size : {&AttentionCase::batch, &AttentionCase::q,
+                                          &AttentionCase::k, &AttentionCase::d, &AttentionCase::e})
       for (const double dropout_p : {0., 0.3}) {
         AttentionCase a;
         a.type = type;

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "attention_checks.h"
 #include "attention/visible.h"
+#include "attention_checks.h"
 
 namespace kernel_tests {
 namespace {
@@ -16,8 +16,9 @@ TEST(every_task_runs_once) {
   for (const int threads : {1, 2, 3, 8})
     for (const int64_t total : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> times(static_cast<size_t>(total));
-      adasparse::parallel_with(total, threads, [] { return 0; },
-                               [&](int&, int64_t i) { ++times[static_cast<size_t>(i)]; });
+      adasparse::parallel_with(
+          total, threads, [] { return 0; },
+          [&](int&, int64_t i) { ++times[static_cast<size_t>(i)]; });
       bool is_once = true;
       for (const auto& count : times) is_once &= count == 1;
       CHECK(is_once, "%d threads, %lld tasks", threads, static_cast<long long>(total));

@@ -19,10 +19,10 @@ using kernel_tests::Random;
 constexpr const char* kIsa = ADASPARSE_NAME(ADASPARSE_ISA);
 
 // A test that runs where the processor has the instruction set.
-#define ISA_TEST(name)                                                                     \
-  void name##_test();                                                                      \
+#define ISA_TEST(name)                                                                          \
+  void name##_test();                                                                           \
   const kernel_tests::Registration name##_registration(ADASPARSE_NAME(ADASPARSE_ISA) "_" #name, \
-                                                       kIsa, name##_test);                 \
+                                                       kIsa, name##_test);                      \
   void name##_test()
 
 template <class T>
@@ -87,8 +87,7 @@ void test_exp() {
   Accuracy<T> accuracy([](Vec<T> x) -> Vec<T> { return exp(x); },
                        [](long double x) { return std::exp(x); });
   constexpr int steps = 100000;
-  for (int i = 0; i <= steps; ++i)
-    accuracy.add(lowest + (highest - lowest) * (T(i) / T(steps)));
+  for (int i = 0; i <= steps; ++i) accuracy.add(lowest + (highest - lowest) * (T(i) / T(steps)));
   for (int i = 0; i <= steps; ++i) accuracy.add(T(-40) * (T(i) / T(steps)));
   // Results below the normal numbers, densely.
   for (int i = 0; i <= steps; ++i) accuracy.add(lowest * (1 - T(0.2) * (T(i) / T(steps))));
@@ -106,8 +105,8 @@ void test_exp() {
       const Vec<T> y = exp(v);
       bool is_one_elsewhere = true;
       for (int i = 0; i < Lanes<T>::count; ++i) is_one_elsewhere &= i == lane || y[i] == 1;
-      CHECK(y[lane] == 0 && is_one_elsewhere, "%s exp(%g) in lane %d", kIsa,
-            static_cast<double>(x), lane);
+      CHECK(y[lane] == 0 && is_one_elsewhere, "%s exp(%g) in lane %d", kIsa, static_cast<double>(x),
+            lane);
     }
   using Int = typename Lanes<T>::Int;
   constexpr Int quiet = is_float ? Int(0x7FC00000) : Int(0x7FF8000000000000);
@@ -116,8 +115,7 @@ void test_exp() {
     for (const Int bits : {Int(quiet | payload), Int(quiet | payload | sign)}) {
       const Vec<T> y = exp(broadcast<T>(from_bits<T>(bits)));
       CHECK(std::isnan(y[0]), "%s exp<%s> of the NaN %llx is %g", kIsa,
-            is_float ? "float" : "double", static_cast<long long>(bits),
-            static_cast<double>(y[0]));
+            is_float ? "float" : "double", static_cast<long long>(bits), static_cast<double>(y[0]));
     }
 }
 
@@ -184,7 +182,8 @@ void test_rough_exp() {
   for (int i = 0; i <= 80000; ++i) {
     const float x = -static_cast<float>(i) / 1000;
     const double exact = std::exp(static_cast<double>(x));
-    const double off = std::fabs(static_cast<double>(rough_exp(broadcast<float>(x))[0]) / exact - 1);
+    const double off =
+        std::fabs(static_cast<double>(rough_exp(broadcast<float>(x))[0]) / exact - 1);
     if (off > worst) worst = off;
   }
   CHECK(worst <= 0.03, "%s rough_exp is off by %g", kIsa, worst);
@@ -304,8 +303,7 @@ void test_half(const Half& format, const char* name) {
     expect_same("rounding one by one", count);
   }
   Random random(2);
-  for (int i = 0; i < count; ++i)
-    floats[i] = from_bits<float>(static_cast<int32_t>(random.bits()));
+  for (int i = 0; i < count; ++i) floats[i] = from_bits<float>(static_cast<int32_t>(random.bits()));
   narrow_row(floats, count, back);
   expect_same("rounding any float", count);
 #if defined(__FLT16_MAX__)

@@ -66,19 +66,27 @@ class Array {
   double operator[](int64_t i) const {
     const unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
     switch (type_) {
-      case Type::kFloat32: return read<float>(at);
-      case Type::kFloat64: return read<double>(at);
-      case Type::kBFloat16: return kBFloat16Format.decode(read<uint16_t>(at));
-      default: return kFloat16Format.decode(read<uint16_t>(at));
+      case Type::kFloat32:
+        return read<float>(at);
+      case Type::kFloat64:
+        return read<double>(at);
+      case Type::kBFloat16:
+        return kBFloat16Format.decode(read<uint16_t>(at));
+      default:
+        return kFloat16Format.decode(read<uint16_t>(at));
     }
   }
   void set(int64_t i, double x) {
     unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
     switch (type_) {
-      case Type::kFloat32: return write(at, static_cast<float>(x));
-      case Type::kFloat64: return write(at, x);
-      case Type::kBFloat16: return write(at, kBFloat16Format.encode(x));
-      case Type::kFloat16: return write(at, kFloat16Format.encode(x));
+      case Type::kFloat32:
+        return write(at, static_cast<float>(x));
+      case Type::kFloat64:
+        return write(at, x);
+      case Type::kBFloat16:
+        return write(at, kBFloat16Format.encode(x));
+      case Type::kFloat16:
+        return write(at, kFloat16Format.encode(x));
     }
   }
   bool is_intact() const {

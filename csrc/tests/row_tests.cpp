@@ -29,7 +29,8 @@ double first_tail(double y) {
   return sum;
 }
 
-// max_p <p, s> - Omega(p) minus the maximum, and its derivative with respect to alpha at the p that attains it.
+// max_p <p, s> - Omega(p) minus the maximum, and its derivative with respect to alpha at the p that
+// attains it.
 Sum conjugate(const Doubles& scores, const Solved& solved, double alpha) {
   const double eps = alpha - 1;
   Sum out;
@@ -66,7 +67,11 @@ struct Problem {
   std::vector<Solved> solved;
 
   Problem(Type type, int64_t rows, int64_t n, Doubles alpha, uint64_t seed)
-      : type(type), rows(rows), n(n), alpha(std::move(alpha)), seed(seed),
+      : type(type),
+        rows(rows),
+        n(n),
+        alpha(std::move(alpha)),
+        seed(seed),
         scores(type, rows * n, lead()) {
     Random random(seed);
     for (int64_t i = 0; i < rows; ++i) {
@@ -105,20 +110,53 @@ struct Problem {
     const int64_t any = random.below(n), other = random.below(n);
     for (double& x : s) x = random.normal();
     switch (random.below(16)) {
-      case 0: case 1: case 2: break;
-      case 3: for (double& x : s) x *= 5; break;
-      case 4: for (double& x : s) x *= 0.01; break;
-      case 5: for (double& x : s) x = random.uniform() < 0.5 ? -kInfinity : x; break;
-      case 6: std::fill(s.begin(), s.end(), -kInfinity); break;
-      case 7: std::fill(s.begin(), s.end(), -kInfinity); s[any] = 3; s[other] = 2.5; break;
-      case 8: std::fill(s.begin(), s.end(), s[0]); break;
-      case 9: for (double& x : s) x = 1e4 * (2 * random.uniform() - 1); break;
-      case 10: for (double& x : s) x = x < 0 ? -1e4 : 1e4; break;
-      case 11: for (double& x : s) x += 1e3; break;
-      case 12: s[any] = random.uniform() < 0.5 ? kNaN : odd_nan(); break;
-      case 13: s[any] = kInfinity; s[other] = random.below(2) ? kInfinity : -kInfinity; break;
-      case 14: s[any] = precision(type).largest; s[other] = -precision(type).largest; break;
-      case 15: std::sort(s.begin(), s.end()); break;
+      case 0:
+      case 1:
+      case 2:
+        break;
+      case 3:
+        for (double& x : s) x *= 5;
+        break;
+      case 4:
+        for (double& x : s) x *= 0.01;
+        break;
+      case 5:
+        for (double& x : s) x = random.uniform() < 0.5 ? -kInfinity : x;
+        break;
+      case 6:
+        std::fill(s.begin(), s.end(), -kInfinity);
+        break;
+      case 7:
+        std::fill(s.begin(), s.end(), -kInfinity);
+        s[any] = 3;
+        s[other] = 2.5;
+        break;
+      case 8:
+        std::fill(s.begin(), s.end(), s[0]);
+        break;
+      case 9:
+        for (double& x : s) x = 1e4 * (2 * random.uniform() - 1);
+        break;
+      case 10:
+        for (double& x : s) x = x < 0 ? -1e4 : 1e4;
+        break;
+      case 11:
+        for (double& x : s) x += 1e3;
+        break;
+      case 12:
+        s[any] = random.uniform() < 0.5 ? kNaN : odd_nan();
+        break;
+      case 13:
+        s[any] = kInfinity;
+        s[other] = random.below(2) ? kInfinity : -kInfinity;
+        break;
+      case 14:
+        s[any] = precision(type).largest;
+        s[other] = -precision(type).largest;
+        break;
+      case 15:
+        std::sort(s.begin(), s.end());
+        break;
     }
     return s;
   }
@@ -175,8 +213,8 @@ void check_forward(const Kernels& kernels, const Problem& problem) {
     CHECK(nonzero < 0, "%s: weight %lld is outside the support and not zero",
           problem.text(kernels, i).c_str(), static_cast<long long>(nonzero));
     if (std::isfinite(solved.max))
-      CHECK(std::fabs(total - 1) <= limits.forward + limits.rounding +
-                                        static_cast<double>(n) * limits.smallest,
+      CHECK(std::fabs(total - 1) <=
+                limits.forward + limits.rounding + static_cast<double>(n) * limits.smallest,
             "%s: the weights sum to 1 + %g", problem.text(kernels, i).c_str(), total - 1);
   }
 }
@@ -222,8 +260,8 @@ void check_backward(const Kernels& kernels, const Problem& problem) {
       const Sum& want = expected[i].alpha;
       CHECK(is_near(grad_alpha[i], want.value, limits.gradient * want.size + kTiny,
                     precision(Type::kFloat64)),
-            "%s: gradient with respect to alpha is %.17g, not %.17g", problem.text(kernels, i).c_str(),
-            grad_alpha[i], want.value);
+            "%s: gradient with respect to alpha is %.17g, not %.17g",
+            problem.text(kernels, i).c_str(), grad_alpha[i], want.value);
     }
   }
 }
@@ -287,13 +325,12 @@ LossResult run_loss(const Kernels& kernels, const Problem& problem, const Target
   LossResult out(problem);
   double* state = static_cast<double*>(out.state.data());
   kernels.loss_forward({problem.type, problem.scores.data(), static_cast<double*>(out.loss.data()),
-                        state, targets.target, problem.alpha.data(), problem.stride(),
-                        problem.rows, problem.n, threads});
-  kernels.loss_backward({problem.type, problem.scores.data(), state, grad.data(),
-                         out.grad_scores.data(),
-                         with_alpha ? static_cast<double*>(out.grad_alpha.data()) : nullptr,
-                         targets.target, problem.alpha.data(), problem.stride(), problem.rows,
-                         problem.n, threads});
+                        state, targets.target, problem.alpha.data(), problem.stride(), problem.rows,
+                        problem.n, threads});
+  kernels.loss_backward(
+      {problem.type, problem.scores.data(), state, grad.data(), out.grad_scores.data(),
+       with_alpha ? static_cast<double*>(out.grad_alpha.data()) : nullptr, targets.target,
+       problem.alpha.data(), problem.stride(), problem.rows, problem.n, threads});
   return out;
 }
 
@@ -348,13 +385,14 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
       if (is_ignored) expected = slack = 0;
       // As in the forward pass: at the edge, p is known as well as p^eps.
       if (problem.alpha_of(i) > 2)
-        slack += std::fabs(grad[i]) * total *
-                 std::pow(limits.forward, 1 / (problem.alpha_of(i) - 1));
+        slack +=
+            std::fabs(grad[i]) * total * std::pow(limits.forward, 1 / (problem.alpha_of(i) - 1));
       if (is_near(got.grad_scores[i * n + k], expected, slack, limits)) continue;
       wrong = k;
       want = expected;
     }
-    CHECK(wrong < 0, "%s, target %d: the loss's gradient with respect to score %lld is %.17g, not %.17g",
+    CHECK(wrong < 0,
+          "%s, target %d: the loss's gradient with respect to score %lld is %.17g, not %.17g",
           problem.text(kernels, i).c_str(), kind, static_cast<long long>(wrong),
           got.grad_scores[i * n + std::max<int64_t>(wrong, 0)], want);
   }
@@ -363,7 +401,7 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
 // ---------------------------------------------------------------- the tests
 
 TEST(rows_against_reference) {
-  constexpr int64_t sizes[] = {1,  2,  7,   8,   9,   15,  16,  17,  31,   33,
+  constexpr int64_t sizes[] = {1,  2,  7,  8,   9,   15,  16,  17,  31,   33,
                                63, 64, 65, 100, 127, 128, 129, 257, 1000, 4099};
   uint64_t seed = 0;
   for (const Type type : kTypes)
@@ -430,8 +468,8 @@ TEST(rows_are_independent) {
         Array together(type, rows * n), alone(type, n);
         kernels->entmax_forward(forward_call(problem, together));
         for (int64_t i = 0; i < rows; ++i) {
-          kernels->entmax_forward({type, row_of(problem.scores, i), alone.data(),
-                                   &problem.alpha[i], 0, 1, n, 1});
+          kernels->entmax_forward(
+              {type, row_of(problem.scores, i), alone.data(), &problem.alpha[i], 0, 1, n, 1});
           CHECK(std::memcmp(alone.data(), row_of(together, i), bytes) == 0,
                 "%s: differs from the row alone", problem.text(*kernels, i).c_str());
         }
@@ -502,8 +540,8 @@ TEST(names_of_instruction_sets) {
     message = error.what();
   }
   const auto mentions = [&](const char* text) { return message.find(text) != std::string::npos; };
-  CHECK(mentions("baseline") && mentions("'abacus'"),
-        "an unknown name gives the message \"%s\"", message.c_str());
+  CHECK(mentions("baseline") && mentions("'abacus'"), "an unknown name gives the message \"%s\"",
+        message.c_str());
 }
 
 }  // namespace

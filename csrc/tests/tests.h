@@ -1,7 +1,7 @@
 // Shared by all C++ tests: CHECK, TEST, the formats of numbers, and random ones.
 //
-// This is included by objects compiled for different instruction sets. Each of them has its own copy
-// of what is in the unnamed namespace, so that none runs the code of another.
+// This is included by objects compiled for different instruction sets. Each of them has its own
+// copy of what is in the unnamed namespace, so that none runs the code of another.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ void print_failure(const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // The message, formatted as by printf, is built only on failure.
-#define CHECK(condition, ...)               \
+#define CHECK(condition, ...)              \
   (kernel_tests::count(condition) ? void() \
                                   : kernel_tests::print_failure(__FILE__, __LINE__, __VA_ARGS__))
 
@@ -25,8 +25,8 @@ class Registration {
  public:
   Registration(const char* name, const char* isa, void (*run)());
 };
-#define TEST(name)                                                             \
-  void name();                                                                 \
+#define TEST(name)                                                            \
+  void name();                                                                \
   const kernel_tests::Registration name##_registration(#name, nullptr, name); \
   void name()
 
