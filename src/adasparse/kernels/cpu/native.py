@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from adasparse.kernels import _native as extension
+    import adasparse.kernels._native
 
+    extension = adasparse.kernels._native
     #: Why the compiled kernels are missing, or an empty string.
     missing_reason: str
 else:
