@@ -25,9 +25,9 @@ class SavedSupport {
   SavedSupport(const SavedSupport&) = delete;
   SavedSupport& operator=(const SavedSupport&) = delete;
 
-  SupportBlock* blocks() { return blocks_.data(); }
+  std::vector<SupportBlock>& blocks() { return blocks_; }
   const std::vector<SupportBlock>& blocks() const { return blocks_; }
-  int64_t* counts() { return counts_.data(); }
+  std::vector<int64_t>& counts() { return counts_; }
   const std::vector<int64_t>& counts() const { return counts_; }
   int64_t blocks_per_head() const { return blocks_per_head_; }
 

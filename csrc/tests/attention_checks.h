@@ -26,7 +26,7 @@ struct ForwardResult {
       : out(problem.type, problem.rows() * problem.e),
         state(Type::kFloat64, problem.rows() * adasparse::kRowState),
         support(problem.input(threads)) {
-    std::fill_n(support.counts(), problem.rows(), -1);
+    std::fill(support.counts().begin(), support.counts().end(), -1);
   }
   bool has_same_support(const ForwardResult& other, size_t bytes) const {
     bool is_same = support.counts() == other.support.counts();
@@ -61,8 +61,8 @@ std::unique_ptr<ForwardResult> run_forward(const Kernels& kernels, const Attenti
   if (wanted == Wanted::kOutput)
     call.out = one_after_another(result->out, problem.heads, problem.q, problem.e);
   call.state = doubles(result->state);
-  call.counts = result->support.counts();
-  call.blocks = result->support.blocks();
+  call.counts = result->support.counts().data();
+  call.blocks = result->support.blocks().data();
   call.row_limit = row_limit;
   kernels.attention_forward(call);
   return result;

@@ -221,7 +221,7 @@ TEST(attention_window_by_tiles) {
       a.type = type;
       a.alphas = {1.2};
       a.batch = a.heads = a.groups = 1;
-      a.q = a.k = 900;
+      a.q = a.k = 600;
       a.spread = 0.3;
       a.window_left = left;
       a.window_right = 100;

@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "dispatch.h"
-#include "reference.h"
+#include "tests.h"
 
 namespace kernel_tests {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "attention/visible.h"
-#include "attention_checks.h"
+#include "attention_problem.h"
 
 namespace kernel_tests {
 namespace {

@@ -11,9 +11,6 @@
 
 namespace kernel_tests {
 
-// The kernels of every instruction set that this processor runs.
-const std::vector<const adasparse::Kernels*>& sets();
-
 namespace {
 
 using adasparse::Type;

@@ -7,8 +7,16 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
+
+namespace adasparse {
+struct Kernels;
+}
 
 namespace kernel_tests {
+
+// The kernels of every instruction set that this processor runs.
+const std::vector<const adasparse::Kernels*>& sets();
 
 bool count(bool is_good);  // returns what it is given
 void print_failure(const char* file, int line, const char* format, ...)
