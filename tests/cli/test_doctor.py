@@ -52,7 +52,7 @@ def test_wrong_results_exit_with_1(monkeypatch, wrong):
 
 
 def test_missing_kernels_are_explained(monkeypatch):
-    monkeypatch.setattr(cpu, "_native", None)
+    monkeypatch.setattr(cpu.native, "extension", None)
     monkeypatch.setattr(cpu, "missing_reason", "no module named [_native]")
     result = run()
     assert result.exit_code == 0

@@ -1,5 +1,7 @@
 """Attention against the float64 reference, forward and backward."""
 
+import functools
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -78,7 +80,8 @@ def test_first_rows_of_a_causal_map_do_not_make_it_dense():
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("size", [0, 1000, 20_000])
 def test_little_memory_for_the_support(size, is_causal, monkeypatch):
-    monkeypatch.setattr(cpu, "SUPPORT_BYTES", size)
+    forward = functools.partial(cpu.attention_forward, support_bytes=size)
+    monkeypatch.setattr(cpu, "attention_forward", forward)
     options = {
         "alpha": torch.tensor([1.0, 1.5, 2.0]),
         "attn_mask": randn((40, 90), seed=3),

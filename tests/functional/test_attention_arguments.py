@@ -228,7 +228,7 @@ def test_bad_input(x, options, error, message):
 def test_without_compiled_kernels_pytorch_is_used_with_one_warning(monkeypatch):
     x = tensors()
     expected = entmax_attention(*x, backend="torch")
-    monkeypatch.setattr(cpu, "_native", None)
+    monkeypatch.setattr(cpu.native, "extension", None)
     monkeypatch.setattr(cpu, "missing_reason", "not built")
     monkeypatch.setattr(backends, "_has_warned", False)
     with pytest.warns(RuntimeWarning, match="not built"):

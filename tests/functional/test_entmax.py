@@ -279,7 +279,7 @@ def test_unknown_backend():
 def test_without_compiled_kernels_pytorch_is_used_with_one_warning(monkeypatch):
     scores = randn((3, 5))
     expected = entmax(scores, 1.5)
-    monkeypatch.setattr(cpu, "_native", None)
+    monkeypatch.setattr(cpu.native, "extension", None)
     monkeypatch.setattr(cpu, "missing_reason", "not built")
     monkeypatch.setattr(backends, "_has_warned", False)
     with pytest.warns(RuntimeWarning, match="not built"):

@@ -1,329 +1,5 @@
-// Tests of the kernels against plain formulas in double, without a framework.
-//
-// Compiled once as it is, for the kernels of every instruction set behind their table of
-// functions; and once per instruction set with its flags and a name in ADASPARSE_ISA, for the
-// vector primitives underneath. Those objects use nothing of std:: that another one could share.
-#include <cstdio>
-
-#include "tests.h"
-
-#if defined(ADASPARSE_ISA)
-// ================================================================ primitives of one set
-
-#include "loss.h"
-
-#define ADASPARSE_QUOTE(name) #name
-#define ADASPARSE_NAME(name) ADASPARSE_QUOTE(name)
-
-namespace adasparse {
-namespace ADASPARSE_ISA {
-namespace {
-
-using kernel_tests::Half;
-using kernel_tests::Random;
-
-constexpr const char* kIsa = ADASPARSE_NAME(ADASPARSE_ISA);
-
-template <class T>
-T from_bits(typename Lanes<T>::Int bits) {
-  T x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-// How far `got` is off, in units of the last place of a T at the exact value.
-template <class T>
-double units_off(T got, long double exact) {
-  using Limits = std::numeric_limits<T>;
-  if (static_cast<long double>(got) == exact) return 0;
-  int exponent = Limits::min_exponent - 1;
-  if (std::fabs(exact) >= static_cast<long double>(Limits::min())) exponent = std::ilogb(exact);
-  return static_cast<double>(std::fabs(static_cast<long double>(got) - exact) /
-                             std::ldexp(1.L, exponent - Limits::digits + 1));
-}
-
-// Applies a vector function to whole vectors of arguments and keeps the worst result.
-template <class T>
-class Accuracy {
- public:
-  Accuracy(Vec<T> (*vector)(Vec<T>), long double (*exact)(long double))
-      : vector_(vector), exact_(exact) {}
-  void add(T x) {
-    pending_[count_++] = x;
-    if (count_ == Lanes<T>::count) flush();
-  }
-  void check(const char* name, double bound) {
-    while (count_ != 0) add(pending_[0]);
-    CHECK(worst_ <= bound, "%s %s<%s>(%a) is %g units off, more than %g", kIsa, name,
-          sizeof(T) == 4 ? "float" : "double", static_cast<double>(at_), worst_, bound);
-  }
-
- private:
-  void flush() {
-    T got[Lanes<T>::count];
-    store(got, vector_(load(pending_)));
-    for (int i = 0; i < Lanes<T>::count; ++i) {
-      const double off = units_off(got[i], exact_(static_cast<long double>(pending_[i])));
-      if (!(off <= worst_)) {
-        worst_ = off;
-        at_ = pending_[i];
-      }
-    }
-    count_ = 0;
-  }
-  Vec<T> (*vector_)(Vec<T>);
-  long double (*exact_)(long double);
-  T pending_[Lanes<T>::count];
-  int count_ = 0;
-  double worst_ = 0;
-  T at_ = 0;
-};
-
-template <class T>
-void test_exp() {
-  constexpr bool is_float = sizeof(T) == 4;
-  const T lowest = is_float ? T(-104.5) : T(-746), highest = is_float ? T(88) : T(709);
-  Accuracy<T> accuracy([](Vec<T> x) -> Vec<T> { return exp(x); },
-                       [](long double x) { return std::exp(x); });
-  constexpr int steps = 100000;
-  for (int i = 0; i <= steps; ++i)
-    accuracy.add(lowest + (highest - lowest) * (T(i) / T(steps)));
-  for (int i = 0; i <= steps; ++i) accuracy.add(T(-40) * (T(i) / T(steps)));
-  // Results below the normal numbers, densely.
-  for (int i = 0; i <= steps; ++i) accuracy.add(lowest * (1 - T(0.2) * (T(i) / T(steps))));
-  for (T x = T(0.4); x > std::numeric_limits<T>::min(); x *= T(0.7)) {
-    accuracy.add(x);
-    accuracy.add(-x);
-  }
-  accuracy.check("exp", 1.5);
-
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  for (const T x : {-infinity, std::numeric_limits<T>::lowest(), T(-1e30), T(-800)})
-    for (int lane = 0; lane < Lanes<T>::count; ++lane) {
-      Vec<T> v{};
-      v[lane] = x;
-      const Vec<T> y = exp(v);
-      bool is_one_elsewhere = true;
-      for (int i = 0; i < Lanes<T>::count; ++i) is_one_elsewhere &= i == lane || y[i] == 1;
-      CHECK(y[lane] == 0 && is_one_elsewhere, "%s exp(%g) in lane %d", kIsa,
-            static_cast<double>(x), lane);
-    }
-  using Int = typename Lanes<T>::Int;
-  constexpr Int quiet = is_float ? Int(0x7FC00000) : Int(0x7FF8000000000000);
-  constexpr Int sign = std::numeric_limits<Int>::min();
-  for (const Int payload : {Int(0), Int(1), Int(2), Int(0x1FF), Int(0x3FFFFF)})
-    for (const Int bits : {Int(quiet | payload), Int(quiet | payload | sign)}) {
-      const Vec<T> y = exp(broadcast<T>(from_bits<T>(bits)));
-      CHECK(std::isnan(y[0]), "%s exp<%s> of the NaN %llx is %g", kIsa,
-            is_float ? "float" : "double", static_cast<long long>(bits),
-            static_cast<double>(y[0]));
-    }
-}
-
-template <class T>
-void test_log() {
-  using Int = typename Lanes<T>::Int;
-  constexpr bool is_float = sizeof(T) == 4;
-  Accuracy<T> log([](Vec<T> x) -> Vec<T> { return log_positive(x); },
-                  [](long double x) { return std::log(x); });
-  Accuracy<T> log1p([](Vec<T> x) -> Vec<T> { return log1p_positive(x); },
-                    [](long double x) { return std::log1p(x); });
-  Random random(1);
-  const Int first = is_float ? Int(0x00800000) : Int(0x0010000000000000);
-  const Int last = is_float ? Int(0x7F7FFFFF) : Int(0x7FEFFFFFFFFFFFFF);
-  for (int i = 0; i < 100000; ++i) {
-    const T x = from_bits<T>(static_cast<Int>(first + random.below(last - first)));
-    log.add(x);
-    log1p.add(x);
-    if (x < 1) log1p.add(-x);
-  }
-  log.add(from_bits<T>(first));
-  log.add(from_bits<T>(last));
-  for (int i = 0; i < 100000; ++i) {
-    log.add(T(0.5) + T(i) * T(2e-5));
-    log1p.add(T(-0.5) + T(i) * T(2e-5));
-  }
-  const T step = std::numeric_limits<T>::epsilon() / 2;
-  for (int i = 1; i < 10000; ++i) {
-    log.add(1 + 2 * step * T(i));
-    log.add(1 - step * T(i));
-    log1p.add(-1 + step * T(i));  // the edge of the support
-    log1p.add(step * T(i));
-    log1p.add(-step * T(i));
-  }
-  log.check("log_positive", 3);
-  log1p.check("log1p_positive", 3);
-}
-
-template <class T>
-void test_lanes() {
-  constexpr int width = Lanes<T>::count;
-  T numbers[width];
-  for (int i = 0; i < width; ++i) numbers[i] = T(1 << i);
-  const Vec<T> v = load(numbers);
-  CHECK(sum_lanes<T>(v) == T((1 << width) - 1), "%s sum_lanes", kIsa);
-  for (int lane = 0; lane < width; ++lane) {
-    Vec<T> w = -v;
-    w[lane] = T(0.5);
-    CHECK(max_lanes<T>(w) == T(0.5), "%s max_lanes, lane %d", kIsa, lane);
-    CHECK(bits(greater(w, Vec<T>{})) == 1u << lane, "%s greater, lane %d", kIsa, lane);
-    w[lane] = std::numeric_limits<T>::quiet_NaN();
-    CHECK(bits(is_nan(w)) == 1u << lane, "%s is_nan, lane %d", kIsa, lane);
-    CHECK(!any(greater(w, Vec<T>{})), "%s greater is true of NaN in lane %d", kIsa, lane);
-  }
-  const Vec<T> root = sqrt(v * v);
-  CHECK(!any(greater(root, v)) && !any(greater(v, root)), "%s sqrt", kIsa);
-
-  for (int used = 0; used <= width; ++used) {
-    CHECK(bits(first_lanes<T>(used)) == (1u << used) - 1, "%s first_lanes(%d)", kIsa, used);
-    T* exact = new T[static_cast<size_t>(used)];  // so that AddressSanitizer sees its end
-    for (int i = 0; i < used; ++i) exact[i] = numbers[i];
-    const Vec<T> part = load_part(exact, used, T(-7));
-    bool is_right = true;
-    for (int i = 0; i < width; ++i) is_right &= part[i] == (i < used ? numbers[i] : T(-7));
-    CHECK(is_right, "%s load_part of %d", kIsa, used);
-    store_part(exact, -v, used);
-    for (int i = 0; i < used; ++i) is_right &= exact[i] == -numbers[i];
-    CHECK(is_right, "%s store_part of %d", kIsa, used);
-    delete[] exact;
-  }
-  const Vec<T> chosen = select(first_lanes<T>(1), v, -v);
-  CHECK(chosen[0] == numbers[0] && chosen[width - 1] == -numbers[width - 1], "%s select", kIsa);
-
-  Vec<T> rows[width];
-  for (int i = 0; i < width; ++i)
-    for (int j = 0; j < width; ++j) rows[i][j] = T(i * width + j);
-  transpose<T>(rows);
-  bool is_transposed = true;
-  for (int i = 0; i < width; ++i)
-    for (int j = 0; j < width; ++j) is_transposed &= rows[i][j] == T(j * width + i);
-  CHECK(is_transposed, "%s transpose", kIsa);
-}
-
-template <class T>
-void test_compress() {
-  constexpr int width = Lanes<T>::count;
-  Vec<T> v, zero{};
-  for (int i = 0; i < width; ++i) v[i] = T(i + 1);
-  T* packed = new T[width];  // a whole vector may be written and nothing more
-  int wrong = -1;
-  for (int mask = 0; mask < 1 << width; ++mask) {
-    Vec<T> is_chosen{};
-    for (int i = 0; i < width; ++i) is_chosen[i] = T(mask >> i & 1);
-    const int got = compress_store<T>(packed, greater(is_chosen, zero), v);
-    int expected = 0;
-    bool is_right = true;
-    for (int i = 0; i < width; ++i)
-      if (mask >> i & 1) is_right &= packed[expected++] == v[i];
-    if (!is_right || got != expected) wrong = mask;
-  }
-  delete[] packed;
-  CHECK(wrong < 0, "%s compress_store of the lanes %x", kIsa, static_cast<unsigned>(wrong));
-}
-
-bool same_or_nan(double a, double b) {
-  return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
-}
-
-template <class IO>
-void test_half(const Half& format, const char* name) {
-  volatile int all = 65536;  // not a constant, which sends GCC's loop warnings astray
-  const int count = all;
-  IO* halves = new IO[count];
-  IO* back = new IO[count];
-  float* floats = new float[count];
-  for (int i = 0; i < count; ++i) halves[i].bits = static_cast<uint16_t>(i);
-  const auto expect_same = [&](const char* what, int size) {
-    int wrong = -1;
-    for (int i = 0; i < size; ++i)
-      if (!same_or_nan(format.decode(back[i].bits),
-                       format.decode(format.encode(static_cast<double>(floats[i])))))
-        wrong = i;
-    CHECK(wrong < 0, "%s %s: %s of %a", kIsa, name, what,
-          static_cast<double>(floats[wrong < 0 ? 0 : wrong]));
-  };
-
-  widen_row(halves, count, floats);
-  int wrong = -1;
-  for (int i = 0; i < count; ++i) {
-    const double exact = format.decode(halves[i].bits);
-    if (!same_or_nan(floats[i], exact) || !same_or_nan(widen(halves[i]), exact)) wrong = i;
-  }
-  CHECK(wrong < 0, "%s %s: widening %x", kIsa, name, static_cast<unsigned>(wrong));
-  narrow_row(floats, count, back);
-  expect_same("the way there and back", count);
-
-  // Between every two neighbors: the middle, and a float to either side of it.
-  for (const float nudge : {-1.f, 0.f, 1.f}) {
-    for (int i = 0; i < count; ++i) {
-      const uint16_t bits = static_cast<uint16_t>(i);
-      const uint16_t next = static_cast<uint16_t>(i + 1);
-      const double middle = 0.5 * (format.decode(bits) + format.decode(next));
-      const float rounded = static_cast<float>(middle);
-      floats[i] = nudge == 0 ? rounded : std::nextafterf(rounded, nudge * 3e38f);
-    }
-    narrow_row(floats, count, back);
-    expect_same("rounding in a row", count);
-    for (int i = 0; i < count; ++i) narrow(floats[i], back + i);
-    expect_same("rounding one by one", count);
-  }
-  Random random(2);
-  for (int i = 0; i < count; ++i)
-    floats[i] = from_bits<float>(static_cast<int32_t>(random.bits()));
-  narrow_row(floats, count, back);
-  expect_same("rounding any float", count);
-#if defined(__FLT16_MAX__)
-  if (format.mantissa_bits == 10) {
-    __extension__ typedef _Float16 Native;
-    wrong = -1;
-    for (int i = 0; i < count; ++i)
-      if (!same_or_nan(format.decode(back[i].bits), static_cast<float>(Native(floats[i]))))
-        wrong = i;
-    CHECK(wrong < 0, "%s %s: the compiler rounds %a otherwise", kIsa, name,
-          static_cast<double>(floats[wrong < 0 ? 0 : wrong]));
-  }
-#endif
-  // Every length, within memory of that size.
-  for (int size = 0; size < 40; ++size) {
-    IO* from = new IO[static_cast<size_t>(size)];
-    float* wide = new float[static_cast<size_t>(size)];
-    for (int i = 0; i < size; ++i) from[i].bits = static_cast<uint16_t>(0x3000 + 37 * i);
-    widen_row(from, size, wide);
-    for (int i = 0; i < size; ++i) from[i].bits = 0;
-    narrow_row(wide, size, from);
-    bool is_right = true;
-    for (int i = 0; i < size; ++i) is_right &= from[i].bits == 0x3000 + 37 * i;
-    CHECK(is_right, "%s %s: a row of %d", kIsa, name, size);
-    delete[] from;
-    delete[] wide;
-  }
-  delete[] halves;
-  delete[] back;
-  delete[] floats;
-}
-
-}  // namespace
-
-void test_primitives() {
-  test_exp<float>();
-  test_exp<double>();
-  test_log<float>();
-  test_log<double>();
-  test_lanes<float>();
-  test_lanes<double>();
-  test_compress<float>();
-  test_compress<double>();
-  test_half<BFloat16>(kernel_tests::kBFloat16Format, "bfloat16");
-  test_half<Float16>(kernel_tests::kFloat16Format, "float16");
-}
-
-}  // namespace ADASPARSE_ISA
-}  // namespace adasparse
-
-#else
-// ================================================================ kernels of every set
-
-#include <cstdarg>
+// Tests of the row operators and losses against plain formulas in double, for every instruction
+// set.
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -332,44 +8,7 @@ void test_primitives() {
 #include "dispatch.h"
 #include "reference.h"
 
-namespace adasparse {
-namespace test_baseline {
-void test_primitives();
-}
-#if defined(ADASPARSE_X86)
-namespace test_avx2 {
-void test_primitives();
-}
-namespace test_avx512 {
-void test_primitives();
-}
-#endif
-}  // namespace adasparse
-
 namespace kernel_tests {
-
-void test_attention(const Sets& sets);
-
-namespace {
-int64_t passed = 0, failed = 0;
-}
-
-bool count(bool is_good) {
-  ++(is_good ? passed : failed);
-  return is_good;
-}
-
-void print_failure(const char* file, int line, const char* format, ...) {
-  if (failed > 100) return;
-  std::printf("FAILED %s:%d: ", file, line);
-  va_list arguments;
-  va_start(arguments, format);
-  std::vprintf(format, arguments);
-  va_end(arguments);
-  std::printf("\n");
-  if (failed == 100) std::printf("(further failures are counted, not printed)\n");
-}
-
 namespace {
 
 using adasparse::Kernels;
@@ -390,7 +29,8 @@ double first_tail(double y) {
   return sum;
 }
 
-// max_p <p, s> - Omega(p) less the maximum, and its derivative by alpha at the p that attains it.
+// max_p <p, s> - Omega(p) minus the maximum, and its derivative with respect to alpha at the p that
+// attains it.
 Sum conjugate(const Doubles& scores, const Solved& solved, double alpha) {
   const double eps = alpha - 1;
   Sum out;
@@ -427,7 +67,11 @@ struct Problem {
   std::vector<Solved> solved;
 
   Problem(Type type, int64_t rows, int64_t n, Doubles alpha, uint64_t seed)
-      : type(type), rows(rows), n(n), alpha(std::move(alpha)), seed(seed),
+      : type(type),
+        rows(rows),
+        n(n),
+        alpha(std::move(alpha)),
+        seed(seed),
         scores(type, rows * n, lead()) {
     Random random(seed);
     for (int64_t i = 0; i < rows; ++i) {
@@ -466,20 +110,53 @@ struct Problem {
     const int64_t any = random.below(n), other = random.below(n);
     for (double& x : s) x = random.normal();
     switch (random.below(16)) {
-      case 0: case 1: case 2: break;
-      case 3: for (double& x : s) x *= 5; break;
-      case 4: for (double& x : s) x *= 0.01; break;
-      case 5: for (double& x : s) x = random.uniform() < 0.5 ? -kInfinity : x; break;
-      case 6: std::fill(s.begin(), s.end(), -kInfinity); break;
-      case 7: std::fill(s.begin(), s.end(), -kInfinity); s[any] = 3; s[other] = 2.5; break;
-      case 8: std::fill(s.begin(), s.end(), s[0]); break;
-      case 9: for (double& x : s) x = 1e4 * (2 * random.uniform() - 1); break;
-      case 10: for (double& x : s) x = x < 0 ? -1e4 : 1e4; break;
-      case 11: for (double& x : s) x += 1e3; break;
-      case 12: s[any] = random.uniform() < 0.5 ? kNaN : odd_nan(); break;
-      case 13: s[any] = kInfinity; s[other] = random.below(2) ? kInfinity : -kInfinity; break;
-      case 14: s[any] = precision(type).largest; s[other] = -precision(type).largest; break;
-      case 15: std::sort(s.begin(), s.end()); break;
+      case 0:
+      case 1:
+      case 2:
+        break;
+      case 3:
+        for (double& x : s) x *= 5;
+        break;
+      case 4:
+        for (double& x : s) x *= 0.01;
+        break;
+      case 5:
+        for (double& x : s) x = random.uniform() < 0.5 ? -kInfinity : x;
+        break;
+      case 6:
+        std::fill(s.begin(), s.end(), -kInfinity);
+        break;
+      case 7:
+        std::fill(s.begin(), s.end(), -kInfinity);
+        s[any] = 3;
+        s[other] = 2.5;
+        break;
+      case 8:
+        std::fill(s.begin(), s.end(), s[0]);
+        break;
+      case 9:
+        for (double& x : s) x = 1e4 * (2 * random.uniform() - 1);
+        break;
+      case 10:
+        for (double& x : s) x = x < 0 ? -1e4 : 1e4;
+        break;
+      case 11:
+        for (double& x : s) x += 1e3;
+        break;
+      case 12:
+        s[any] = random.uniform() < 0.5 ? kNaN : odd_nan();
+        break;
+      case 13:
+        s[any] = kInfinity;
+        s[other] = random.below(2) ? kInfinity : -kInfinity;
+        break;
+      case 14:
+        s[any] = precision(type).largest;
+        s[other] = -precision(type).largest;
+        break;
+      case 15:
+        std::sort(s.begin(), s.end());
+        break;
     }
     return s;
   }
@@ -497,8 +174,14 @@ bool is_near(double got, double want, double slack, const Precision& limits) {
 // ---------------------------------------------------------------- entmax
 
 adasparse::EntmaxForward forward_call(const Problem& problem, Array& weights, int threads = 1) {
-  return {problem.type, problem.scores.data(), weights.data(), problem.alpha.data(),
-          problem.stride(), problem.rows, problem.n, threads};
+  return {.type = problem.type,
+          .scores = problem.scores.data(),
+          .weights = weights.data(),
+          .alpha = problem.alpha.data(),
+          .alpha_stride = problem.stride(),
+          .rows = problem.rows,
+          .n = problem.n,
+          .threads = threads};
 }
 
 void check_forward(const Kernels& kernels, const Problem& problem) {
@@ -530,8 +213,8 @@ void check_forward(const Kernels& kernels, const Problem& problem) {
     CHECK(nonzero < 0, "%s: weight %lld is outside the support and not zero",
           problem.text(kernels, i).c_str(), static_cast<long long>(nonzero));
     if (std::isfinite(solved.max))
-      CHECK(std::fabs(total - 1) <= limits.forward + limits.rounding +
-                                        static_cast<double>(n) * limits.smallest,
+      CHECK(std::fabs(total - 1) <=
+                limits.forward + limits.rounding + static_cast<double>(n) * limits.smallest,
             "%s: the weights sum to 1 + %g", problem.text(kernels, i).c_str(), total - 1);
   }
 }
@@ -570,15 +253,15 @@ void check_backward(const Kernels& kernels, const Problem& problem) {
         if (problem.solved[i].p[j] == 0 && got != 0) wrong = j;
       }
       const int64_t at = std::max<int64_t>(wrong, 0);
-      CHECK(wrong < 0, "%s: gradient by score %lld is %.17g, not %.17g",
+      CHECK(wrong < 0, "%s: gradient with respect to score %lld is %.17g, not %.17g",
             problem.text(kernels, i).c_str(), static_cast<long long>(wrong),
             grad_scores[i * n + at], expected[i].scores[at].value);
       if (!with_alpha) continue;
       const Sum& want = expected[i].alpha;
       CHECK(is_near(grad_alpha[i], want.value, limits.gradient * want.size + kTiny,
                     precision(Type::kFloat64)),
-            "%s: gradient by alpha is %.17g, not %.17g", problem.text(kernels, i).c_str(),
-            grad_alpha[i], want.value);
+            "%s: gradient with respect to alpha is %.17g, not %.17g",
+            problem.text(kernels, i).c_str(), grad_alpha[i], want.value);
     }
   }
 }
@@ -642,13 +325,12 @@ LossResult run_loss(const Kernels& kernels, const Problem& problem, const Target
   LossResult out(problem);
   double* state = static_cast<double*>(out.state.data());
   kernels.loss_forward({problem.type, problem.scores.data(), static_cast<double*>(out.loss.data()),
-                        state, targets.target, problem.alpha.data(), problem.stride(),
-                        problem.rows, problem.n, threads});
-  kernels.loss_backward({problem.type, problem.scores.data(), state, grad.data(),
-                         out.grad_scores.data(),
-                         with_alpha ? static_cast<double*>(out.grad_alpha.data()) : nullptr,
-                         targets.target, problem.alpha.data(), problem.stride(), problem.rows,
-                         problem.n, threads});
+                        state, targets.target, problem.alpha.data(), problem.stride(), problem.rows,
+                        problem.n, threads});
+  kernels.loss_backward(
+      {problem.type, problem.scores.data(), state, grad.data(), out.grad_scores.data(),
+       with_alpha ? static_cast<double*>(out.grad_alpha.data()) : nullptr, targets.target,
+       problem.alpha.data(), problem.stride(), problem.rows, problem.n, threads});
   return out;
 }
 
@@ -665,7 +347,7 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
   CHECK(got.is_intact() && without_alpha.is_intact(), "%s: wrote outside its memory",
         problem.text(kernels, 0).c_str());
   CHECK(got.grad_scores == without_alpha.grad_scores,
-        "%s, target %d: gradients by scores depend on whether those by alpha are wanted",
+        "%s, target %d: gradients of scores depend on whether those of alpha are asked for",
         problem.text(kernels, 0).c_str(), kind);
 
   for (int64_t i = 0; i < problem.rows; ++i) {
@@ -692,7 +374,7 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
           got.loss[i], loss.value);
     slack = limits.gradient * by_alpha.size + limits.forward * std::fabs(grad[i]) * total;
     CHECK(is_near(got.grad_alpha[i], by_alpha.value, slack, wide),
-          "%s, target %d: the loss's gradient by alpha is %.17g, not %.17g",
+          "%s, target %d: the loss's gradient with respect to alpha is %.17g, not %.17g",
           problem.text(kernels, i).c_str(), kind, got.grad_alpha[i], by_alpha.value);
 
     int64_t wrong = -1;
@@ -703,13 +385,14 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
       if (is_ignored) expected = slack = 0;
       // As in the forward pass: at the edge, p is known as well as p^eps.
       if (problem.alpha_of(i) > 2)
-        slack += std::fabs(grad[i]) * total *
-                 std::pow(limits.forward, 1 / (problem.alpha_of(i) - 1));
+        slack +=
+            std::fabs(grad[i]) * total * std::pow(limits.forward, 1 / (problem.alpha_of(i) - 1));
       if (is_near(got.grad_scores[i * n + k], expected, slack, limits)) continue;
       wrong = k;
       want = expected;
     }
-    CHECK(wrong < 0, "%s, target %d: the loss's gradient by score %lld is %.17g, not %.17g",
+    CHECK(wrong < 0,
+          "%s, target %d: the loss's gradient with respect to score %lld is %.17g, not %.17g",
           problem.text(kernels, i).c_str(), kind, static_cast<long long>(wrong),
           got.grad_scores[i * n + std::max<int64_t>(wrong, 0)], want);
   }
@@ -717,8 +400,8 @@ void check_loss(const Kernels& kernels, const Problem& problem, int kind) {
 
 // ---------------------------------------------------------------- the tests
 
-void test_against_reference(const Sets& sets) {
-  constexpr int64_t sizes[] = {1,  2,  7,   8,   9,   15,  16,  17,  31,   33,
+TEST(rows_against_reference) {
+  constexpr int64_t sizes[] = {1,  2,  7,  8,   9,   15,  16,  17,  31,   33,
                                63, 64, 65, 100, 127, 128, 129, 257, 1000, 4099};
   uint64_t seed = 0;
   for (const Type type : kTypes)
@@ -727,7 +410,7 @@ void test_against_reference(const Sets& sets) {
         const int64_t rows = n <= 17 ? 37 : n <= 129 ? 19 : n <= 1000 ? 10 : 5;
         Problem problem(type, rows, n, {alpha}, ++seed);
         problem.solve_all();
-        for (const Kernels* kernels : sets) {
+        for (const Kernels* kernels : sets()) {
           check_forward(*kernels, problem);
           check_backward(*kernels, problem);
           check_loss(*kernels, problem, static_cast<int>(seed % Targets::kKinds));
@@ -735,14 +418,14 @@ void test_against_reference(const Sets& sets) {
       }
 }
 
-void test_every_number_of_rows(const Sets& sets) {
+TEST(every_number_of_rows) {
   for (const double alpha : {1., 1.3, 1.5})
     for (const int64_t n : {5, 33})
       for (int64_t rows = 1; rows <= 40; ++rows)
         for (const Type type : {Type::kFloat32, Type::kFloat16}) {
           Problem problem(type, rows, n, {alpha}, static_cast<uint64_t>(1000 * rows + n));
           problem.solve_all();
-          for (const Kernels* kernels : sets) check_forward(*kernels, problem);
+          for (const Kernels* kernels : sets()) check_forward(*kernels, problem);
         }
 }
 
@@ -757,13 +440,13 @@ Doubles mixed_alphas(int64_t rows) {
   return alpha;
 }
 
-void test_alpha_per_row(const Sets& sets) {
+TEST(alpha_per_row) {
   for (const Type type : kTypes)
     for (const int64_t n : {1, 5, 17, 64, 65, 130, 515}) {
       const int64_t rows = 79;
       Problem problem(type, rows, n, mixed_alphas(rows), static_cast<uint64_t>(n));
       problem.solve_all();
-      for (const Kernels* kernels : sets) {
+      for (const Kernels* kernels : sets()) {
         check_forward(*kernels, problem);
         check_backward(*kernels, problem);
         for (int kind = 0; kind < Targets::kKinds; ++kind) check_loss(*kernels, problem, kind);
@@ -772,7 +455,7 @@ void test_alpha_per_row(const Sets& sets) {
 }
 
 // A row comes out the same whichever rows are beside it.
-void test_rows_are_independent(const Sets& sets) {
+TEST(rows_are_independent) {
   for (const Type type : kTypes)
     for (const int64_t n : {3, 64, 65, 130}) {
       const int64_t rows = 40;
@@ -781,12 +464,12 @@ void test_rows_are_independent(const Sets& sets) {
       const auto row_of = [&](const Array& all, int64_t i) {
         return static_cast<unsigned char*>(all.data()) + static_cast<size_t>(i) * bytes;
       };
-      for (const Kernels* kernels : sets) {
+      for (const Kernels* kernels : sets()) {
         Array together(type, rows * n), alone(type, n);
         kernels->entmax_forward(forward_call(problem, together));
         for (int64_t i = 0; i < rows; ++i) {
-          kernels->entmax_forward({type, row_of(problem.scores, i), alone.data(),
-                                   &problem.alpha[i], 0, 1, n, 1});
+          kernels->entmax_forward(
+              {type, row_of(problem.scores, i), alone.data(), &problem.alpha[i], 0, 1, n, 1});
           CHECK(std::memcmp(alone.data(), row_of(together, i), bytes) == 0,
                 "%s: differs from the row alone", problem.text(*kernels, i).c_str());
         }
@@ -794,7 +477,7 @@ void test_rows_are_independent(const Sets& sets) {
     }
 }
 
-void test_threads_change_nothing(const Sets& sets) {
+TEST(threads_do_not_change_rows) {
   struct Shape {
     int64_t rows, n;
   };
@@ -817,7 +500,7 @@ void test_threads_change_nothing(const Sets& sets) {
         return std::make_tuple(std::move(weights), std::move(grad_scores), std::move(grad_alpha),
                                run_loss(kernels, problem, targets, grad, true, threads));
       };
-      for (const Kernels* kernels : sets) {
+      for (const Kernels* kernels : sets()) {
         const auto one = result(*kernels, 1);
         for (const int threads : {1, 2, 3, 5})
           CHECK(result(*kernels, threads) == one, "%s: %d threads give another result",
@@ -826,9 +509,9 @@ void test_threads_change_nothing(const Sets& sets) {
     }
 }
 
-void test_empty(const Sets& sets) {
+TEST(empty_rows) {
   const double alpha = 1.5;
-  for (const Kernels* kernels : sets)
+  for (const Kernels* kernels : sets())
     for (const Type type : kTypes) {
       const Array nothing(type, 0);
       Array grad_alpha(Type::kFloat64, 3);
@@ -841,11 +524,11 @@ void test_empty(const Sets& sets) {
       CHECK(nothing.is_intact() && grad_alpha.is_intact(), "%s: wrote outside nothing",
             kernels->name);
       CHECK(grad_alpha[0] == 0 && grad_alpha[1] == 0 && grad_alpha[2] == 0,
-            "%s: rows without scores have a gradient by alpha", kernels->name);
+            "%s: rows without scores have a gradient with respect to alpha", kernels->name);
     }
 }
 
-void test_names() {
+TEST(names_of_instruction_sets) {
   const auto names = adasparse::available_isas();
   CHECK(!names.empty() && names.back() == "baseline", "the baseline is missing");
   for (const auto& name : names)
@@ -857,45 +540,9 @@ void test_names() {
     message = error.what();
   }
   const auto mentions = [&](const char* text) { return message.find(text) != std::string::npos; };
-  CHECK(mentions("baseline") && mentions("'abacus'"),
-        "an unknown name gives the message \"%s\"", message.c_str());
-}
-
-void test_primitives(const Sets& sets) {
-  for (const Kernels* kernels : sets) {
-    const std::string name = kernels->name;
-    if (name == "baseline") adasparse::test_baseline::test_primitives();
-#if defined(ADASPARSE_X86)
-    if (name == "avx2") adasparse::test_avx2::test_primitives();
-    if (name == "avx512") adasparse::test_avx512::test_primitives();
-#endif
-  }
+  CHECK(mentions("baseline") && mentions("'abacus'"), "an unknown name gives the message \"%s\"",
+        message.c_str());
 }
 
 }  // namespace
 }  // namespace kernel_tests
-
-int main() {
-  using namespace kernel_tests;
-  Sets sets;
-  std::printf("instruction sets:");
-  for (const auto& name : adasparse::available_isas()) {
-    sets.push_back(&adasparse::kernels_named(name));
-    std::printf(" %s", name.c_str());
-  }
-  std::printf("\n");
-  test_names();
-  test_primitives(sets);
-  test_empty(sets);
-  test_every_number_of_rows(sets);
-  test_alpha_per_row(sets);
-  test_rows_are_independent(sets);
-  test_threads_change_nothing(sets);
-  test_against_reference(sets);
-  test_attention(sets);
-  std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed),
-              static_cast<long long>(failed));
-  return failed == 0 ? 0 : 1;
-}
-
-#endif

@@ -1,10 +1,13 @@
-// Finding the support of a row of attention while its scores pass by, and keeping it.
+// The support of a row of attention: candidates selected while scores are computed, and entries
+// saved for backward.
 #pragma once
 
 #include <cstdlib>
+#include <new>
 
-#include "entmax.h"
-#include "matrix.h"
+#include "entmax/normalizer.h"
+#include "kernels.h"
+#include "tuning.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -74,20 +77,22 @@ ADASPARSE_INLINE int compress_index(int32_t* to, Mask<T> mask, IntVec<T> index) 
   }
 }
 
-// Appends the positive ones of n weights, whose columns are `index` or, if that is null, 0 to n.
+// Appends the positive ones of n weights, whose columns are `index` or, if that is null, those from
+// `first` on.
 template <class T>
-void append_support(const T* weights, const int32_t* index, int64_t n, Entries<T>& to) {
+void append_support(const T* weights, const int32_t* index, int64_t first, int64_t n,
+                    Entries<T>& to) {
   using V = Vec<T>;
   to.reserve(n);
   int64_t size = to.size();
   int32_t* columns = to.index();
   T* values = to.weight();
-  const IntVec<T> lane = lane_numbers<T>();
+  const IntVec<T> lane = lane_numbers<T>() + static_cast<typename Lanes<T>::Int>(first);
   for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const Mask<T> inside = greater(p, V{});
     if (!any(inside)) return;
-    const IntVec<T> column = index ? load_index<T>(index + j, count)
-                                   : lane + static_cast<typename Lanes<T>::Int>(j);
+    const IntVec<T> column =
+        index ? load_index<T>(index + j, count) : lane + static_cast<typename Lanes<T>::Int>(j);
     compress_index<T>(columns + size, inside, column);
     size += compress_store<T>(values + size, inside, p);
   });
@@ -96,11 +101,11 @@ void append_support(const T* weights, const int32_t* index, int64_t n, Entries<T
 
 // A row that holds NaN or +inf: every key it sees gets NaN.
 template <class T>
-void append_nan(int64_t n, Entries<T>& to) {
+void append_nan(int64_t first, int64_t n, Entries<T>& to) {
   to.reserve(n);
   const int64_t size = to.size();
   for (int64_t j = 0; j < n; ++j) {
-    to.index()[size + j] = static_cast<int32_t>(j);
+    to.index()[size + j] = static_cast<int32_t>(first + j);
     to.weight()[size + j] = std::numeric_limits<T>::quiet_NaN();
   }
   to.resize(size + n);
@@ -131,10 +136,10 @@ struct Candidates {
   T* value;
   int32_t* index;
   int64_t count;
-  int64_t tightened;  // `count` when the bound was last worked out
+  int64_t tightened;  // `count` when the bound was last computed
   double bound;       // the normalizer, max + c, is at least this; -inf before the first score
   T cut;
-  bool is_bad;        // NaN or +inf turned up
+  bool is_bad;  // a score was NaN or +inf
 
   void start(T* values, int32_t* indices) {
     value = values;
@@ -151,7 +156,7 @@ struct Candidates {
     cut = static_cast<T>(to - 1 / eps - 1e-6 * (std::fabs(to) + 1 / eps));
   }
 
-  // Takes in n scores, a multiple of kGroup, of columns from `first` on.
+  // Takes n scores, a multiple of kTileScores, of columns from `first` on.
   void take(const T* scores, int64_t n, int64_t first, double eps) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     if (is_bad) return;
@@ -164,28 +169,29 @@ struct Candidates {
       raise(static_cast<double>(top.max) + c, eps);
     }
     const int64_t before = count;
-    for (int64_t j = 0; j < n; j += kGroup) take_group(scores + j, static_cast<int32_t>(first + j));
+    for (int64_t j = 0; j < n; j += kTileScores)
+      take_tile(scores + j, static_cast<int32_t>(first + j));
     if (count == before) return;
     const T top = RowMaximum<T>(value + before, count - before).max;
     is_bad |= std::isnan(top);
     raise(static_cast<double>(top), eps);
-    if (count > 2 * tightened + kLoose) tighten(eps);
+    if (count > 2 * tightened + kLooseCandidates) tighten(eps);
   }
 
-  static constexpr int kGroup = 64;
-  static constexpr int64_t kLoose = 128;  // as many candidates are not worth a better bound
-  static constexpr int kFewAbove = kVectorBytes == 64 ? 3 : 8;  // of a group, taken one by one
-  ADASPARSE_INLINE void take_group(const T* scores, int32_t first) {
+  static constexpr int kTileScores = 64;
+  static constexpr int kFewAbove =
+      kVectorBytes == 64 ? 3 : 8;  // scores of a tile, taken one by one
+  ADASPARSE_INLINE void take_tile(const T* scores, int32_t first) {
     constexpr int width = Lanes<T>::count;
     const Vec<T> below = broadcast(cut);
     uint64_t above = 0;
 #pragma GCC unroll 32
-    for (int j = 0; j < kGroup; j += width)
+    for (int j = 0; j < kTileScores; j += width)
       above |= static_cast<uint64_t>(bits(greater_or_nan(load(scores + j), below))) << j;
     if (__builtin_popcountll(above) <= kFewAbove) {
-      // Two without asking: how many there are is hard to foresee, and a wrong guess costs more.
+      // Two without a branch: their number is hard to predict, and a misprediction costs more.
       for (int i = 0; i < 2; ++i) {
-        const int j = __builtin_ctzll(above | uint64_t{1} << (kGroup - 1));
+        const int j = __builtin_ctzll(above | uint64_t{1} << (kTileScores - 1));
         value[count] = scores[j];
         index[count] = first + j;
         count += above != 0;
@@ -203,7 +209,7 @@ struct Candidates {
     int32_t* indices = index + count;
     int64_t taken = 0;
 #pragma GCC unroll 32
-    for (int j = 0; j < kGroup; j += width) {
+    for (int j = 0; j < kTileScores; j += width) {
       const Vec<T> s = load(scores + j);
       const Mask<T> chosen = greater_or_nan(s, below);
       compress_index<T>(indices + taken, chosen, lane + static_cast<typename Lanes<T>::Int>(j));
@@ -212,9 +218,10 @@ struct Candidates {
     count += taken;
   }
 
-  // Works the bound out from the candidates there are and drops those below the new cut.
+  // Computes the bound from the present candidates and drops those below the new cut.
   void tighten(double eps) {
-    // Scores are read less the bound, so that it serves as the maximum, with a normalizer of 0.
+    // Scores are read minus the bound, which takes the place of the maximum, with a normalizer of
+    // 0.
     const T shift = static_cast<T>(bound);
     with_lower_map<T>(eps, [&](const auto& map) {
       double c = 0;

@@ -1,15 +1,19 @@
-// The scores of attention: a strip of queries against a stretch of keys, masked and biased.
+// The scores of attention: a strip of queries against some keys, masked and biased.
 #pragma once
 
+#include "attention/visible.h"
 #include "matrix.h"
+#include "scratch.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-constexpr int64_t kStripRows = 24;  // queries scored together; a multiple of every kTileRows
-constexpr int64_t kColumns = 64;    // strips are filled up with -inf to a multiple of this
+// Strips begin at a multiple of this many keys and are filled up with -inf to another: a multiple
+// of every panel.
+constexpr int64_t kColumns = 64;
+static_assert(kColumns % kPanel<float> == 0 && kStripRows % kTileRows == 0);
 
-// One (batch, head), with what the kernels read of it.
+// One (batch, head), as the kernels read it.
 template <class T>
 struct Head {
   int64_t b, h, number;  // number = b * heads + h
@@ -17,12 +21,12 @@ struct Head {
   int64_t query_row;
   const T* key;
   int64_t key_row;
-  const T* panels;  // packed keys, or null where there are too few queries to pack them for
+  const T* panels;  // packed keys, or null where queries are too few for packing to pay
   const T* value;
   int64_t value_row;
   const void* mask;
   double slope;
-  int64_t length;  // keys from here on are left out
+  int64_t length;  // see length_of
 };
 
 template <class T>
@@ -39,13 +43,13 @@ int64_t panel_size(int64_t keys, int64_t d) {
   return round_up(keys, kPanel<T>) * d;
 }
 
-// How many of the heads of a sequence go together: all, since they are close in memory, if that
-// leaves something for every thread.
+// Number of heads of a sequence in one task: all, since they are close in memory, if that leaves
+// enough tasks for every thread.
 inline int64_t heads_together(const AttentionInput& in, int64_t heads) {
-  return in.batch < 4 * in.threads ? 1 : heads;
+  return in.batch < kSequencesPerThread * in.threads ? 1 : heads;
 }
 
-// Packs the rows of every (batch, group) that is `wanted`.
+// Packs the rows of every (batch, group) for which `wanted` is true.
 template <class T, class Wanted>
 void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T* panels,
               const Wanted& wanted) {
@@ -93,24 +97,33 @@ class WholeRows {
   View<const T> view_;
 };
 
-// Number of keys that query i may see.
-inline int64_t visible_keys(const AttentionInput& in, int64_t length, int64_t i) {
-  return in.is_causal ? smaller(length, i + 1) : length;
+// The columns of a strip: the keys that its queries see, from a whole panel on.
+struct Columns {
+  int64_t first, count;
+  int64_t last() const { return first + count; }
+};
+inline Columns columns_of(const AttentionInput& in, int64_t length, int64_t row, int64_t rows) {
+  const KeyRange keys = visible_keys(in, length, row, row + rows);
+  const int64_t first = keys.first / kColumns * kColumns;
+  return {first, keys.last - first};
 }
-inline int64_t length_of(const AttentionInput& in, int64_t b) {
-  return in.key_lengths ? smaller(in.k, larger<int64_t>(0, in.key_lengths[b])) : in.k;
+// The most columns that a strip of up to this many queries has.
+inline int64_t most_columns(const AttentionInput& in, int64_t queries) {
+  return smaller(round_up(in.k, kColumns),
+                 round_up(most_visible_keys(in, queries) + kColumns, kColumns));
 }
+
 inline double alpha_of(const AttentionInput& in, int64_t b, int64_t h, int64_t i) {
   return in.alpha[b * in.alpha_strides[0] + h * in.alpha_strides[1] + i * in.alpha_strides[2]];
 }
 
-// How much farther than the nearest key it sees a key is from query i. The same number less for
-// every key of a row changes no weight, and keeps the digits of far queries.
+// The distance of a key from query i, minus that of the nearest key the query sees: subtracting the
+// same number from every score of a row changes no weight, and preserves the digits of far queries.
 class Distance {
  public:
-  Distance(const AttentionInput& in, int64_t visible, int64_t i)
+  Distance(const AttentionInput& in, const KeyRange& visible, int64_t i)
       : here_(i + in.k - in.q),
-        nearest_(between(here_, larger(smaller(here_, visible - 1), int64_t{0}))) {}
+        nearest_(between(here_, larger(smaller(here_, visible.last - 1), visible.first))) {}
   int64_t to(int64_t j) const { return between(here_, j) - nearest_; }
 
  private:
@@ -123,41 +136,43 @@ size_t mask_size(const AttentionInput& in) {
   return in.mask_kind == MaskKind::kBool ? 1 : sizeof(T);
 }
 
-// Biases and masks the scores of query i for keys [first, first + n), of which `visible` are seen.
+// Biases and masks the scores of query i for keys [first, first + n), of which some are visible.
 template <class T>
 void finish_scores(const AttentionInput& in, const Head<T>& head, int64_t i, int64_t first,
-                   int64_t visible, int64_t n, T* scores) {
+                   const KeyRange& visible, int64_t n, T* scores) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const int64_t seen = smaller(n, larger<int64_t>(0, visible - first));
+  const int64_t end = smaller(n, larger<int64_t>(0, visible.last - first));
+  const int64_t hidden = smaller(end, larger<int64_t>(0, visible.first - first));
   if (head.slope != 0) {
     const T slope = static_cast<T>(head.slope);
     const Distance distance(in, visible, i);
-    for (int64_t j = 0; j < seen; ++j)
+    for (int64_t j = hidden; j < end; ++j)
       scores[j] -= slope * static_cast<T>(static_cast<int32_t>(distance.to(first + j)));
   }
   const int64_t step = in.mask_strides[3], from = i * in.mask_strides[2] + first * step;
   if (in.mask_kind == MaskKind::kBool) {
     const uint8_t* mask = static_cast<const uint8_t*>(head.mask) + from;
     if (step == 1)
-      for (int64_t j = 0; j < seen; ++j) scores[j] = mask[j] ? scores[j] : -infinity;
+      for (int64_t j = hidden; j < end; ++j) scores[j] = mask[j] ? scores[j] : -infinity;
     else
-      for (int64_t j = 0; j < seen; ++j) scores[j] = mask[j * step] ? scores[j] : -infinity;
+      for (int64_t j = hidden; j < end; ++j) scores[j] = mask[j * step] ? scores[j] : -infinity;
   } else if (in.mask_kind == MaskKind::kAdded) {
     const T* mask = static_cast<const T*>(head.mask) + from;
     if (step == 1)
-      for (int64_t j = 0; j < seen; ++j) scores[j] += mask[j];
+      for (int64_t j = hidden; j < end; ++j) scores[j] += mask[j];
     else
-      for (int64_t j = 0; j < seen; ++j) scores[j] += mask[j * step];
+      for (int64_t j = hidden; j < end; ++j) scores[j] += mask[j * step];
   }
-  fill(scores + seen, n - seen, -infinity);
+  fill(scores, hidden, -infinity);
+  fill(scores + end, n - end, -infinity);
 }
 
 // Scores of queries [row, row + rows) for keys [first, first + n), n and first multiples of
-// kColumns; what lies outside of a query's keys is -inf.
+// kColumns; those of keys that a query does not see are -inf.
 template <class T>
 void score_strip(const AttentionInput& in, const Head<T>& head, int64_t row, int64_t rows,
                  int64_t first, int64_t n, T* scores, int64_t stride) {
-  const int64_t last = visible_keys(in, head.length, row + rows - 1);
+  const int64_t last = visible_keys(in, head.length, row + rows - 1).last;
   const T* query = head.query + row * head.query_row;
   const T scale = static_cast<T>(in.scale);
   if (head.panels)
@@ -172,43 +187,27 @@ void score_strip(const AttentionInput& in, const Head<T>& head, int64_t row, int
                   scores + r * stride);
 }
 
-// ---------------------------------------------------------------- dropout
-
-// Which weights of a row are dropped: a hash of seed, row and column, so that the backward finds
-// the same ones.
-struct Dropout {
-  uint32_t key0, key1, threshold;
-  bool drops_all;
-
-  Dropout(uint64_t seed, double p, int64_t row) {
-    uint64_t x = seed + (static_cast<uint64_t>(row) + 1) * 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    x ^= x >> 31;
-    key0 = static_cast<uint32_t>(x);
-    key1 = static_cast<uint32_t>(x >> 32);
-    threshold = static_cast<uint32_t>(smaller(p * 4294967296., 4294967295.));
-    drops_all = p >= 1;
-  }
-  ADASPARSE_INLINE bool keeps(uint32_t column) const {
-    uint32_t y = column * 0x9E3779B1u + key0;
-    y = (y ^ (y >> 16)) * 0x85EBCA6Bu;
-    y ^= key1;
-    y = (y ^ (y >> 13)) * 0xC2B2AE35u;
-    y ^= y >> 16;
-    return (y >= threshold) & !drops_all;
-  }
-};
-// Multiplies the values of the given columns, or of columns 0 to count, by 0 or `grown`.
 template <class T>
-void drop(const Dropout& dropout, const int32_t* index, int64_t count, T grown, T* values) {
-  for (int64_t e = 0; e < count; ++e)
-    values[e] *= dropout.keeps(static_cast<uint32_t>(index[e])) ? grown : T(0);
-}
-template <class T>
-void drop(const Dropout& dropout, int64_t count, T grown, T* values) {
-  for (int64_t j = 0; j < count; ++j)
-    values[j] *= dropout.keeps(static_cast<uint32_t>(j)) ? grown : T(0);
+Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
+                const WholeRows<T>& value) {
+  const View<const T> query = view_of<T>(in.query), key = view_of<T>(in.key);
+  const int64_t b = number / in.heads, h = number % in.heads, g = h / (in.heads / in.groups);
+  const int64_t at = b * in.mask_strides[0] + h * in.mask_strides[1];
+  return {
+      .b = b,
+      .h = h,
+      .number = number,
+      .query = query.at(b, h),
+      .query_row = query.row,
+      .key = key.at(b, g),
+      .key_row = key.row,
+      .panels = panels ? panels + (b * in.groups + g) * panel_size<T>(in.k, in.d) : nullptr,
+      .value = value.at(b, g),
+      .value_row = value.row(),
+      .mask = static_cast<const char*>(in.mask) + at * static_cast<int64_t>(mask_size<T>(in)),
+      .slope = in.slopes ? in.slopes[h] : 0,
+      .length = length_of(in, b),
+  };
 }
 
 }  // namespace ADASPARSE_ISA

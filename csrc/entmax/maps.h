@@ -2,11 +2,11 @@
 //
 //     p = exp(log1p(eps * u) / eps) where 1 + eps * u > 0, else 0;   u = z - c,  eps = alpha - 1
 //
-// z is the score less the maximum of its row and c the normalizer that makes p sum to one.
+// z is the score minus the maximum of its row and c the normalizer that makes p sum to one.
 // sigma = dp/du = p^(2 - alpha) comes for free with p and drives Newton's method and gradients.
 //
-// A map says whether it is sparse, cheap (no logarithm), and cheap to get sigma of p from; it
-// offers, for X a vector or two of them:
+// A map states whether it is sparse, cheap (no logarithm), and whether sigma follows cheaply from
+// p; it has, for X a vector or two of them:
 //   at(c)                what `eval` needs of a normalizer
 //   eval(z, at, p, sigma) both, exactly zero outside the support
 //   sigma_of(p, log_p)   sigma from p and its logarithm (backward)
@@ -15,7 +15,7 @@
 //                        steps from below never overshoot
 #pragma once
 
-#include "simd.h"
+#include "simd/math.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -99,8 +99,7 @@ struct GeneralMap {
     const X t = x + T(1);
     auto inside = greater(t, all<X>(0));
     // Below alpha = 1 every score is inside but a masked one.
-    if (sizeof(T) == 8 && eps_ < 0)
-      inside = greater(z, all<X>(std::numeric_limits<T>::lowest()));
+    if (sizeof(T) == 8 && eps_ < 0) inside = greater(z, all<X>(std::numeric_limits<T>::lowest()));
     x = select(inside, x, all<X>(0));
     sigma = select(inside, power_of_1p<X>(x, power_), all<X>(0));
     p = select(inside, sigma * t, all<X>(0));
@@ -114,8 +113,7 @@ struct GeneralMap {
   Vec<T> step(Vec<T> f, Vec<T> s) const {
     const Vec<T> w = -epsilon_ * log_positive(f);
     const Vec<T> small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
-    const Vec<T> expm1 =
-        select(greater(broadcast<T>(T(0.01)), max(w, -w)), small, exp(w) - 1);
+    const Vec<T> expm1 = select(greater(broadcast<T>(T(0.01)), max(w, -w)), small, exp(w) - 1);
     return -f * expm1 / (epsilon_ * s);
   }
 
