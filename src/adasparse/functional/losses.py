@@ -39,7 +39,10 @@ _NO_TENSORS: dict[str, None] = dict.fromkeys(_TENSORS)
 
 def _check_index(index: Tensor, n: int, ignore_index: int) -> None:
     """Raise if a class in CPU memory does not exist; elsewhere the kernel itself would."""
-    if index.device.type != "cpu":
+    if index.device.type != "cpu" or index.numel() == 0:
+        return
+    low, high = index.aminmax()
+    if low.item() >= 0 and high.item() < n:
         return
     bad = ((index < 0) | (index >= n)) & (index != ignore_index)
     if bool(bad.any()):
@@ -145,7 +148,7 @@ class _EagerLoss(torch.autograd.Function):
 class _FunctorchLoss(_EagerLoss):
     """The same for torch.func; PyTorch takes longer over this form.
 
-    Here saved tensors have to be outputs, and the problem has to be rebuilt from its tensors.
+    Saved tensors have to be outputs here. The problem comes without tensors, which are wrapped.
     """
 
     @staticmethod
@@ -157,13 +160,13 @@ class _FunctorchLoss(_EagerLoss):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        problem, *tensors, ctx.lowest, ctx.backend = inputs
+        ctx.options, *tensors, ctx.lowest, ctx.backend = inputs
         _, *saved = output
         ctx.mark_non_differentiable(*saved)
+        problem = with_tensors(ctx.options, dict(zip(_TENSORS, tensors, strict=True)))
         kernels = choose_kernels(ctx.backend, problem.scores)
         ctx.saved_type = type(kernels.empty_loss_saved(problem))
         ctx.save_for_backward(*tensors, *saved)
-        ctx.options = with_tensors(problem, _NO_TENSORS)
 
     @staticmethod
     def vmap(
@@ -197,7 +200,6 @@ class _FunctorchLoss(_EagerLoss):
             "index": flat("index"),
             "probability": flat("probability"),
         }
-        problem = with_tensors(problem, merged)
         found = _FunctorchLoss.apply(problem, *map(merged.get, _TENSORS), lowest, backend)
         outputs = tuple(x.reshape(size, rows, *x.shape[1:]) for x in found)
         return outputs, (0,) * len(outputs)
@@ -295,7 +297,8 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
         loss: Tensor = _loss_op(**vars(problem), lowest=lowest, backend=name)[0]
         return loss
     if torch._C._are_functorch_transforms_active():
-        found: tuple[Tensor, ...] = _FunctorchLoss.apply(problem, *tensors, lowest, backend)
+        options = with_tensors(problem, _NO_TENSORS)
+        found: tuple[Tensor, ...] = _FunctorchLoss.apply(options, *tensors, lowest, backend)
         return found[0]
     eager: Tensor = _EagerLoss.apply(problem, *tensors, lowest, backend)
     return eager
