@@ -156,9 +156,7 @@ def test_an_unknown_instruction_set_is_refused():
 def test_tensors_that_kernels_cannot_read_are_refused():
     alpha = torch.tensor([1.5], dtype=torch.float64)
     scores = randn((4, 6))
-    with pytest.raises(
-        ValueError, match=r"contiguous tensors.*with strides \(1"
-    ):
+    with pytest.raises(ValueError, match=r"contiguous tensors.*with strides \(1"):
         cpu.entmax_forward(scores.t(), alpha)
     with pytest.raises(ValueError, match=r"tensors of torch.float64; got torch.float32"):
         cpu.entmax_forward(scores, alpha.float())

@@ -19,7 +19,9 @@ class SavedLoss:
 
 def empty_loss_saved(problem: LossProblem) -> SavedLoss:
     """See ``LossKernels.empty_loss_saved``."""
-    return SavedLoss(state=problem.scores.new_empty(problem.scores.shape[0], 3, dtype=torch.float64))
+    return SavedLoss(
+        state=problem.scores.new_empty(problem.scores.shape[0], 3, dtype=torch.float64)
+    )
 
 
 def _target_of(problem: LossProblem) -> "native.extension.Target":
