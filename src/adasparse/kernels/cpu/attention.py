@@ -110,6 +110,8 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         slopes=native.address(problem.slopes, torch.float64),
         scale=problem.scale,
         is_causal=problem.is_causal,
+        window_left=-1 if problem.window_left is None else problem.window_left,
+        window_right=-1 if problem.window_right is None else problem.window_right,
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
