@@ -16,9 +16,9 @@ from adasparse.functional import (
 )
 
 if TYPE_CHECKING:
-    from adasparse.integrations.huggingface import SparsityConfig as SparsityConfig
-    from adasparse.integrations.huggingface import restore as restore
-    from adasparse.integrations.huggingface import sparsify as sparsify
+    from adasparse.integrations.huggingface.config import SparsityConfig as SparsityConfig
+    from adasparse.integrations.huggingface.sparsify import restore as restore
+    from adasparse.integrations.huggingface.sparsify import sparsify as sparsify
 
 __version__ = version("adasparse")
 

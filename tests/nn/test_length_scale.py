@@ -195,3 +195,17 @@ def test_beta_and_gamma_are_those_of_the_factor():
         torch.testing.assert_close(module(visible, x)[..., [0, 2], :, :], factor)
     with pytest.raises(ValueError, match='got kind="ssmax"'):
         LengthScale(3, kind="ssmax").beta_and_gamma()
+
+
+@pytest.mark.parametrize("window", [(0, 0), (2, 1), (None, 2), (3, None)], ids=str)
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([9, 4])], ids=["whole", "padded"])
+def test_keys_of_a_window_are_counted(window, is_causal, lengths):
+    everything = torch.ones(7, 9, dtype=torch.bool)
+    options = {"is_causal": is_causal, "key_lengths": lengths}
+    i, j = torch.arange(7).unsqueeze(-1), torch.arange(9)
+    left, right = window
+    mask = (j >= i - (99 if left is None else left)) & (j <= i + (99 if right is None else right))
+    expected = visible_keys(7, 9, attn_mask=mask, **options)
+    assert torch.equal(visible_keys(7, 9, window=window, **options), expected)
+    assert torch.equal(visible_keys(7, 9, window=window, attn_mask=everything, **options), expected)

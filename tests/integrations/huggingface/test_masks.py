@@ -32,14 +32,13 @@ def test_no_mask_is_read_where_padding_comes_last(name, padding):
         pytest.skip("images have no padding")
     has_window = name in ("gemma2", "gemma3", "modernbert")
     calls = calls_of(name, padding=padding)
-    masked = [call for _, call in calls if call.mask is not None and name != "t5"]
-    # Windows are masks; every other layer of these models has none.
-    assert len(masked) == (1 if has_window else 0)
+    assert all(call.mask is None for _, call in calls if name != "t5")
+    # Every other layer of these models has a window.
+    assert sum(call.window is not None for _, call in calls) == (1 if has_window else 0)
     for kind, call in calls:
-        if call not in masked:
-            assert call.is_causal == (kind == "decoder")
-            has_padding = padding is not None and not (name == "whisper" and kind != "decoder")
-            assert (call.key_lengths is not None) == has_padding
+        assert call.is_causal == (kind == "decoder")
+        has_padding = padding is not None and not (name == "whisper" and kind != "decoder")
+        assert (call.key_lengths is not None) == (has_padding or call.window is not None)
         if name == "t5":  # the position bias alone, not one copy per sequence
             assert call.mask is None or call.mask.shape[0] == 1
 
@@ -92,6 +91,9 @@ def in_full(mask, q, k, *, is_causal):
         return mask.expand(3, 1, q, k)
     told = j < note.key_lengths[:, None, None, None]
     told = told & (j <= i) if note.is_causal else told
+    if note.window is not None:
+        left, right = note.window
+        told = told & (j >= i - left) & (j <= i + right)
     told = told.expand(3, 1, q, k)
     assert torch.equal(told, mask.expand(3, 1, q, k))
     return told
