@@ -12,14 +12,14 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adasparse.longcontext.ladder import evaluate_run
-from adasparse.longcontext.lm import collate_blocks, dry_run_language, train_language
+from adasparse.longcontext.lm import LanguageJob, collate_blocks, train_language
 from adasparse.longcontext.needle import find_needles, hide_needle
 from adasparse.longcontext.perplexity import perplexity_by_length, token_losses
 from adasparse.longcontext.reading import evaluate_reading, go_on
 from adasparse.longcontext.runs import load_language_run
 from adasparse.longcontext.sweep import read_evaluations
 from adasparse.longcontext.text import encode, open_tokens, read_text, train_tokenizer
-from adasparse.training import read_log
+from adasparse.training import dry_run, read_log
 from longcontext.small_language import (
     held_out,
     language_recipe,
@@ -112,7 +112,7 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
         train_language(language_recipe(tmp_path / "run", context=900))
     assert not (tmp_path / "run/tokens").exists()
     with pytest.raises(ValueError, match="data must be a text file"):
-        dry_run_language(language_recipe(tmp_path / "run", data="nothing.txt"))
+        dry_run(LanguageJob(language_recipe(tmp_path / "run", data="nothing.txt")))
 
 
 @pytest.mark.parametrize(

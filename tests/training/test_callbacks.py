@@ -11,8 +11,8 @@ from transformers import MarianConfig, MarianMTModel, TrainerControl, TrainerSta
 
 from adasparse import sparsify
 from adasparse.training import BestModel, TrainingLog, read_log
-from adasparse.training import monitor as monitor_module
-from adasparse.training.monitor import SpeedMeter, StopRequest
+from adasparse.training import callbacks as callbacks_module
+from adasparse.training.callbacks import SpeedMeter, StopRequest
 
 ARGS = SimpleNamespace(world_size=1, device="cpu")
 
@@ -97,7 +97,7 @@ def test_a_second_signal_stops_at_once(monkeypatch):
 
 def test_speed_leaves_out_evaluation_and_saving(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(monitor_module.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(callbacks_module.time, "perf_counter", lambda: clock.now)
     meter = SpeedMeter()
 
     def passes(seconds):

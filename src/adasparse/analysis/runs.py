@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Auto classes know them
 import adasparse.longcontext as _long_models  # noqa: F401
-from adasparse.training.monitor import read_log
+from adasparse.training.callbacks import read_log
 
 #: How the names of model classes end, and the Auto class that loads them.
 _AUTO = {

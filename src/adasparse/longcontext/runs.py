@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
 from adasparse.training import read_recipe
-from adasparse.training.folder import RECIPE
+from adasparse.training.run_folder import RECIPE
 
 Recipe = TypeVar("Recipe", bound=LongContextRecipe)
 

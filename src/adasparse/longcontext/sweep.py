@@ -11,7 +11,7 @@ from adasparse.longcontext.ladder import EVALUATION, evaluate_run
 from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.train import train_task
 from adasparse.training import ProgressBar
-from adasparse.training.folder import RECIPE
+from adasparse.training.run_folder import RECIPE
 
 
 def sweep_recipes(

@@ -1,28 +1,41 @@
-"""What several processes of one training agree on."""
+"""Processes and threads of one training."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 
-def first_decides(action: Callable[[], Found]) -> Found:
-    """Return what ``action`` gives in the first of several processes; all raise what it raises.
+def first_decides(action: Callable[[], Outcome]) -> Outcome:
+    """Return the outcome of ``action`` in the first of several processes; all raise its error.
 
     The others wait and do not run it.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return action()
-    outcome: list[Any] = [None, None]
+    shared: list[tuple[Outcome | None, Exception | None]] = [(None, None)]
     if dist.get_rank() == 0:
         try:
-            outcome[0] = action()
+            shared[0] = (action(), None)
         except Exception as error:
-            outcome[1] = error
-    dist.broadcast_object_list(outcome)
-    if outcome[1] is not None:
-        raise outcome[1]
-    found: Found = outcome[0]
-    return found
+            shared[0] = (None, error)
+    dist.broadcast_object_list(shared)
+    outcome, failure = shared[0]
+    if failure is not None:
+        raise failure
+    return outcome  # type: ignore[return-value]  # there is one where there is no error
+
+
+@contextmanager
+def thread_limit(number: int | None) -> Iterator[None]:
+    """Use ``number`` CPU threads while the block runs; PyTorch's default if None."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,123 +1,110 @@
-"""One training as a recipe tells it: its folder, its steps and the model that is kept."""
+"""One training from its job to a finished run folder."""
 
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
-import torch
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import TrainerState
 
+from adasparse.training.callbacks import StopRequest, TrainingLog
 from adasparse.training.checkpoints import checkpoint_step, is_disk_error
-from adasparse.training.finish import finish_run, is_finished
-from adasparse.training.folder import CHECKPOINTS, prepare_folder
-from adasparse.training.monitor import TrainingLog
-from adasparse.training.processes import first_decides
+from adasparse.training.distributed import first_decides, thread_limit
+from adasparse.training.job import TrainingJob, job_identity
+from adasparse.training.model_selection import finish_run, is_finished
 from adasparse.training.progress import ProgressBar
-from adasparse.training.run import run_training
-from adasparse.training.trainer import TrainingStopped, training_arguments
-
-LOG = "log.jsonl"
-
-Arguments = TypeVar("Arguments", bound=TrainingArguments)
-Card = Callable[[PreTrainedModel, dict[str, Any]], str]
+from adasparse.training.run_folder import LOG, Report, locked, prepare_folder, undone_on_error
+from adasparse.training.trainer import EngineTrainer, TrainingStopped, recipe_arguments
 
 
-def recipe_arguments(cls: type[Arguments], recipe: Any) -> Arguments:
-    """Return what a recipe says in the words of transformers."""
-    has_gpu = torch.cuda.is_available()
-    return training_arguments(
-        cls,
-        output_dir=str(Path(recipe.output) / CHECKPOINTS),
-        max_steps=recipe.max_steps,
-        gradient_accumulation_steps=recipe.accumulate,
-        learning_rate=recipe.learning_rate,
-        warmup_steps=recipe.warmup_steps,
-        lr_scheduler_type=recipe.schedule.replace("-", "_"),
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.max_grad_norm,
-        adam_beta2=recipe.adam_beta2,
-        seed=recipe.seed,
-        logging_steps=recipe.log_steps,
-        eval_steps=recipe.eval_steps,
-        save_steps=recipe.save_steps,
-        bf16=recipe.bf16,
-        use_cpu=not has_gpu,
-        ddp_backend="gloo" if not has_gpu and "WORLD_SIZE" in os.environ else None,
-        dataloader_num_workers=recipe.workers,
-    )
+def ignore(message: str) -> None:
+    """Receive a message for the user and do nothing with it."""
 
 
-@contextmanager
-def thread_limit(number: int | None) -> Iterator[None]:
-    """Use that many threads while the block runs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def train_session(
-    recipe: Any,
-    build_trainer: Callable[[], Any],
+def fit(
+    job: TrainingJob,
     *,
-    card: Card,
-    facts: Mapping[str, Any],
-    free: Collection[str],
-    resume: bool,
-    report: Callable[[str], None],
-    progress: ProgressBar | None,
+    resume: bool = False,
+    report: Report = ignore,
+    progress: ProgressBar | None = None,
 ) -> Path:
     """Train a model; return the folder of the run, which loads with the Auto classes.
 
     Args:
-        recipe: How to train, a dataclass.
-        build_trainer: Makes a Trainer with the engine, and a new model.
-        card: Makes the model card of a model and its results.
-        facts: What the recipe does not tell of the training, such as a hash of the data.
-        free: Settings that may be others when training goes on.
-        resume: Whether to go on with what is in the folder of the run.
-        report: Gets messages for the user.
-        progress: What shows how it goes; nothing if None.
+        job: Recipe, data and model.
+        resume: Whether to continue the training in the folder of the run.
+        report: Receives messages for the user.
+        progress: Progress bar; none if None.
 
     Raises:
-        TrainingStopped: If it was interrupted; ``resume`` goes on from there.
+        ValueError: If the recipe, the data or the folder cannot be used, or if training diverges.
+        TrainingStopped: If it was interrupted; ``resume`` continues from there.
     """
+    recipe, arguments = job.recipe, recipe_arguments(job.recipe)
     output = Path(recipe.output)
-    checkpoint = first_decides(
-        lambda: prepare_folder(output, recipe, facts=facts, free=free, resume=resume, report=report)
-    )
-    with thread_limit(recipe.threads):
-        trainer = build_trainer()
+    report = report if arguments.process_index == 0 else ignore
+    identity = job_identity(job, arguments.world_size)
+    with ExitStack() as stack, thread_limit(recipe.threads):
+        first_decides(lambda: stack.enter_context(locked(output)))
+        with ExitStack() as building:
+            first_decides(lambda: building.enter_context(undone_on_error(output)))
+            checkpoint = first_decides(
+                lambda: prepare_folder(recipe, identity, resume=resume, report=report)
+            )
+            trainer = job.build_trainer(arguments, report=report)
         trainer.add_callback(TrainingLog(output / LOG))
         if progress is not None:
             trainer.add_callback(progress)
         try:
-            has_trained = run_training(trainer, checkpoint, report=report)
+            has_trained = _train(trainer, checkpoint, report)
         finally:
             if progress is not None:
                 progress.close()
         if checkpoint and not has_trained and is_finished(recipe, checkpoint_step(checkpoint)):
             report("This training has ended already.")
         else:
-            first_decides(lambda: _finish(trainer, recipe, card, report))
+            first_decides(lambda: _finish(job, trainer, report))
     return output
 
 
-def _finish(trainer: Any, recipe: Any, card: Card, report: Callable[[str], None]) -> None:
+def _train(trainer: EngineTrainer, checkpoint: Path | None, report: Report) -> bool:
+    """Train to the last step; return whether any was left.
+
+    Raises:
+        TrainingStopped: If Ctrl-C or SIGTERM asked for it, after a checkpoint; if the disk failed.
+    """
+    if checkpoint is not None:
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        trainer.best.replay(state.log_history)
+        if trainer.best.is_over or state.global_step == trainer.args.max_steps:
+            return False
+    request = StopRequest(report)
+    trainer.add_callback(request)
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except OSError as error:
+        raise TrainingStopped(
+            f"Training ended after step {trainer.state.global_step}: {error}."
+        ) from error
+    except (ValueError, RuntimeError) as error:
+        trainer.check_finite(cause=error)
+        raise
+    finally:
+        request.restore()
+    if request.is_asked and trainer.state.global_step < trainer.state.max_steps:
+        raise TrainingStopped(f"Stopped after step {trainer.state.global_step}, as asked.")
+    return True
+
+
+def _finish(job: TrainingJob, trainer: EngineTrainer, report: Report) -> None:
     # Scored as it will be used, not in the precision of training.
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     try:
         finish_run(
             model,
-            recipe,
+            job.recipe,
             trainer.scorer,
             best=trainer.best,
             tokenizer=trainer.processing_class,
-            card=card,
+            card=job.model_card,
             report=report,
         )
     except Exception as error:
@@ -125,5 +112,5 @@ def _finish(trainer: Any, recipe: Any, card: Card, report: Callable[[str], None]
             raise
         raise TrainingStopped(
             f"Training is done, but its model could not be written: {error}. "
-            f"Make room where {recipe.output} is."
+            f"Make room where {job.recipe.output} is."
         ) from error

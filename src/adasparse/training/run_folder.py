@@ -1,61 +1,96 @@
-"""The folder of a run: new, or that of the same training."""
+"""Run folder: empty or of the same training, locked while it is in use."""
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
 from adasparse.training.files import write_text
-from adasparse.training.recipe import read_recipe, write_recipe
+from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.recipe_file import read_recipe, write_recipe
 
-#: Folder of the checkpoints, in that of a run.
-CHECKPOINTS = "checkpoints"
-#: The recipe, and what else must stay the same while a training goes on.
-RECIPE, FACTS = "recipe.yaml", "run.json"
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: trainings are not kept from sharing a folder
+    fcntl = None  # type: ignore[assignment]
+
+#: Folder of the checkpoints and of TensorBoard's files, in that of a run.
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+#: Files of a run: its recipe, its identity, its log.
+RECIPE, IDENTITY, LOG = "recipe.yaml", "run.json", "log.jsonl"
+
+#: Facts beside the recipe that stay the same while a training is resumed.
+Identity = Mapping[str, str | int]
+Report = Callable[[str], None]
+
+_locked: set[int] = set()
+
+
+def _forget_locks() -> None:
+    """Let go of the locks in a forked process, such as one that prepares batches."""
+    while _locked:
+        os.close(_locked.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def check_folder(
-    output: str | Path,
-    recipe: Any,
-    *,
-    facts: Mapping[str, Any],
-    free: Collection[str],
-    resume: bool,
-) -> None:
-    """Refuse a folder that is in use, or whose training is another one; write nothing.
+    recipe: TrainingRecipe, identity: Identity, *, resume: bool
+) -> tuple[Path | None, list[Path]]:
+    """Refuse a folder that is in use, or that belongs to another training; write nothing.
 
     Args:
-        output: The folder.
-        recipe: Settings, a dataclass.
-        facts: What the recipe does not tell of the training, such as a hash of the data.
-        free: Settings that may be others when training goes on.
-        resume: Whether to go on with what is in there. Without it, the folder must be empty.
+        recipe: Settings; ``output`` is the folder.
+        identity: Facts about the training beside its recipe, such as a hash of the data.
+        resume: Whether to continue the training in the folder. Without it, it must be empty.
+
+    Returns:
+        The newest intact checkpoint, None if there is none, and the damaged ones that are newer.
     """
-    output = Path(output)
+    output = Path(recipe.output)
     if output.exists() and not output.is_dir():
         raise ValueError(f"output must be a folder; {output} is a file.")
-    used = output.is_dir() and any(not x.name.endswith(".partial") for x in output.iterdir())
-    if not used:
-        return
+    if not output.is_dir() or all(x.name.endswith(".partial") for x in output.iterdir()):
+        return None, []
     if not resume:
         raise ValueError(
             f"output must be a new or empty folder; {output} has files in it. "
-            "Add --resume to go on with the training there, or name another folder."
+            "Add --resume to continue the training there, or name another folder."
         )
     if not (output / RECIPE).is_file():
         raise ValueError(
-            f"There is no training to go on with in {output}: it has no {RECIPE}. "
-            "Name another folder."
+            f"There is no training to resume in {output}: it has no {RECIPE}. Name another folder."
         )
+    _check_same(recipe, identity)
+    found, damaged = latest_intact(output / CHECKPOINTS)
+    if damaged and found is None:
+        raise ValueError(
+            f"None of the checkpoints in {output / CHECKPOINTS} is intact: "
+            f"{', '.join(path.name for path in reversed(damaged))}. Start in another folder."
+        )
+    if found is not None and checkpoint_step(found) > recipe.max_steps:
+        raise ValueError(
+            f"max_steps must be at least {checkpoint_step(found)}, where this training is already; "
+            f"got {recipe.max_steps}."
+        )
+    return found, damaged
+
+
+def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
+    """Refuse settings and data that are not those of the training in the folder."""
+    output = Path(recipe.output)
     before, now = asdict(read_recipe(type(recipe), output / RECIPE)), asdict(recipe)
-    for key in free:
+    for key in recipe.resumable:
         before[key] = now[key]
-    if (output / FACTS).is_file():
-        before |= json.loads((output / FACTS).read_text(encoding="utf-8"))
-        now |= facts
+    if (output / IDENTITY).is_file():
+        before |= _read_identity(output / IDENTITY)
+        now |= identity
     others = [
         f"{key} was {before[key]!r}, now {value!r}"
         for key, value in now.items()
@@ -63,54 +98,106 @@ def check_folder(
     ]
     if others:
         raise ValueError(
-            f"The training in {output} can go on with the same settings only; {'; '.join(others)}. "
-            "Give what it was, or name another folder."
+            f"The training in {output} can be resumed with the same settings only; "
+            f"{'; '.join(others)}. Give what it was, or name another folder."
         )
+
+
+def _read_identity(path: Path) -> Identity:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Start in another folder.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it has no keys. Start in another folder.")
+    return found
 
 
 def prepare_folder(
-    output: str | Path,
-    recipe: Any,
-    *,
-    facts: Mapping[str, Any],
-    free: Collection[str],
-    resume: bool,
-    report: Callable[[str], None],
+    recipe: TrainingRecipe, identity: Identity, *, resume: bool, report: Report
 ) -> Path | None:
-    """Make the folder of a run ready; return the checkpoint to go on from, if any.
+    """Write recipe and identity to the folder of a run; return the checkpoint to resume from.
 
-    Checkpoints that are damaged and newer than that one are removed.
+    Damaged checkpoints that are newer than that one are removed.
 
     Args:
-        output: The folder.
-        recipe: Settings, a dataclass.
-        facts: What the recipe does not tell of the training, such as a hash of the data.
-        free: Settings that may be others when training goes on.
-        resume: Whether to go on with what is in there. Without it, the folder must be empty.
-        report: Gets a message for each damaged checkpoint, and where training goes on.
+        recipe: Settings; ``output`` is the folder.
+        identity: Facts about the training beside its recipe, such as a hash of the data.
+        resume: Whether to continue the training in the folder. Without it, it must be empty.
+        report: Receives a message for each damaged checkpoint, and the step to continue from.
     """
-    check_folder(output, recipe, facts=facts, free=free, resume=resume)
-    output = Path(output)
-    output.mkdir(parents=True, exist_ok=True)
-    write_recipe(recipe, output / RECIPE)
-    write_text(output / FACTS, json.dumps(facts, indent=2))
+    found, damaged = check_folder(recipe, identity, resume=resume)
+    output = Path(recipe.output)
     folder = output / CHECKPOINTS
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_recipe(recipe, output / RECIPE)
+    write_text(output / IDENTITY, json.dumps(identity, indent=2))
     if not resume:
         return None
     shutil.rmtree(folder / STAGING, ignore_errors=True)
-    found, damaged = latest_intact(folder)
-    if damaged and found is None:
-        raise ValueError(
-            f"None of the checkpoints in {folder} is intact: "
-            f"{', '.join(path.name for path in checkpoints(folder))}. Start in another folder."
-        )
     for path in damaged:
         report(f"{path.name} is damaged: it is removed, and the one before is used.")
         shutil.rmtree(path)
     report(
         "There is no checkpoint yet: training starts from the beginning."
         if found is None
-        else f"Going on after step {checkpoint_step(found)}."
+        else f"Resuming after step {checkpoint_step(found)}."
     )
     return found
+
+
+@contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Hold the lock of a run folder; the end of the process, however it comes, releases it.
+
+    The folder is created, and removed again if it is still empty in the end.
+    """
+    missing = [path for path in (output, *output.parents) if not path.exists()]
+    output.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(output, os.O_RDONLY)
+    _locked.add(descriptor)
+    try:
+        _lock(descriptor, output)
+        yield
+    finally:
+        if descriptor in _locked:
+            _locked.discard(descriptor)
+            os.close(descriptor)
+        for path in missing:
+            if any(path.iterdir()):
+                break
+            path.rmdir()
+
+
+def _lock(descriptor: int, output: Path) -> None:
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"Another training is running in {output}. Wait for it, or name another folder."
+        ) from None
+    except OSError:
+        return  # a file system without locks
+
+
+@contextmanager
+def undone_on_error(output: Path) -> Iterator[None]:
+    """Put recipe and identity back if the block fails, so that a failure leaves no trace.
+
+    Checkpoints and everything else of a training that has begun stay.
+    """
+    files = [output / RECIPE, output / IDENTITY]
+    before = [path.read_bytes() if path.is_file() else None for path in files]
+    try:
+        yield
+    except BaseException:
+        for path, content in zip(files, before, strict=True):
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_text(path, content.decode("utf-8"))
+        folder = output / CHECKPOINTS
+        if folder.is_dir() and not checkpoints(folder) and before[0] is None:
+            shutil.rmtree(folder)
+        raise

@@ -11,7 +11,7 @@ from typing import Any
 from adasparse.integrations.huggingface.measure import current_alpha
 from adasparse.training import ProgressBar, read_log
 from adasparse.training.files import write_text
-from adasparse.training.session import LOG
+from adasparse.training.run_folder import LOG
 from adasparse.translation.decode import translate
 from adasparse.translation.grammar import GeneratedCorpus, generate
 from adasparse.translation.prepare import prepare

@@ -9,7 +9,7 @@ import typer
 from adasparse.cli.errors import user_errors
 from adasparse.cli.numbers import parse_numbers
 from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.training import AsJson, message_console
 
 
 def evaluate(

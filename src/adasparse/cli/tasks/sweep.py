@@ -9,8 +9,8 @@ import typer
 from adasparse.cli.errors import user_errors
 from adasparse.cli.numbers import parse_numbers
 from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, Changes, Recipe, message_console
 from adasparse.cli.tasks.eval import render
+from adasparse.cli.training import AsJson, Changes, Recipe, message_console
 
 
 def sweep(
