@@ -111,7 +111,12 @@ class LanguageJob:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
         blocks = Blocks(open_tokens(folder, "train"), recipe.context)
         return EngineTrainer(
-            model=self._build_model(len(tokenizer), tokenizer.eos_token_id),
+            model=self._build_model(
+                vocab_size=len(tokenizer),
+                eos_token_id=tokenizer.eos_token_id,
+                # Else a Trainer sets it when training starts, which a finished one does not.
+                pad_token_id=tokenizer.pad_token_id,
+            ),
             args=arguments,
             train_dataset=blocks,
             eval_dataset=blocks,
@@ -130,10 +135,9 @@ class LanguageJob:
             tensorboard=Path(recipe.output) / TENSORBOARD,
         )
 
-    def _build_model(self, vocab_size: int, end: int | None = None) -> LongContextForCausalLM:
+    def _build_model(self, **tokens: int) -> LongContextForCausalLM:
         """Return a new model; the same seed gives the same weights."""
         torch.manual_seed(self.recipe.seed)
-        tokens = {"vocab_size": vocab_size} | ({} if end is None else {"eos_token_id": end})
         return LongContextForCausalLM(self.recipe.model_config(**tokens))
 
     def model_card(self, model: PreTrainedModel, results: Results) -> str:
@@ -143,7 +147,7 @@ class LanguageJob:
     def rehearsal(self) -> Rehearsal:
         """Return a new model and a batch of random tokens."""
         recipe = self.recipe
-        model = self._build_model(recipe.vocab_size)
+        model = self._build_model(vocab_size=recipe.vocab_size)
         tokens = torch.randint(recipe.vocab_size, (recipe.batch_size, recipe.context))
         return Rehearsal(
             model=model,

@@ -16,6 +16,7 @@ from adasparse.training.checkpoints import (
     checkpoints,
     is_intact,
     regular,
+    use_default_permissions,
 )
 from adasparse.training.files import write_text
 from adasparse.training.recipe import TrainingRecipe
@@ -156,6 +157,7 @@ def _save(
             tokenizer.save_pretrained(staging)
         write_text(staging / "README.md", card)
         write_text(staging / RESULTS, json.dumps(results, indent=2))
+        use_default_permissions(staging)
         (output / RESULTS).unlink(missing_ok=True)
         for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):
             path.replace(output / path.name)

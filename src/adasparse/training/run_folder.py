@@ -54,8 +54,7 @@ def check_folder(
         The newest intact checkpoint, None if there is none, and the damaged ones that are newer.
     """
     output = Path(recipe.output)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output must be a folder; {output} is a file.")
+    _check_no_file(output)
     if not output.is_dir() or all(x.name.endswith(".partial") for x in output.iterdir()):
         return None, []
     if not resume:
@@ -80,6 +79,11 @@ def check_folder(
             f"got {recipe.max_steps}."
         )
     return found, damaged
+
+
+def _check_no_file(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"output must be a folder; {output} is a file.")
 
 
 def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
@@ -152,6 +156,7 @@ def locked(output: Path) -> Iterator[None]:
 
     The folder is created, and removed again if it is still empty in the end.
     """
+    _check_no_file(output)
     missing = [path for path in (output, *output.parents) if not path.exists()]
     output.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(output, os.O_RDONLY)
@@ -195,8 +200,10 @@ def undone_on_error(output: Path) -> Iterator[None]:
         for path, content in zip(files, before, strict=True):
             if content is None:
                 path.unlink(missing_ok=True)
-            else:
-                write_text(path, content.decode("utf-8"))
+            elif path.read_bytes() != content:
+                partial = path.with_name(f".{path.name}.partial")
+                partial.write_bytes(content)
+                partial.replace(path)
         folder = output / CHECKPOINTS
         if folder.is_dir() and not checkpoints(folder) and before[0] is None:
             shutil.rmtree(folder)
