@@ -29,6 +29,8 @@ from adasparse.training import (
 )
 from adasparse.training.files import file_hash
 from adasparse.training.fit import ignore
+from adasparse.training.loading import load_tokenizer
+from adasparse.training.memory import check_parameters
 from adasparse.training.run_folder import TENSORBOARD, Identity, Report
 
 #: Tokens of the text, in the folder of a run.
@@ -108,7 +110,7 @@ class LanguageJob:
                 dev_share=recipe.dev_share,
             )
         )
-        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+        tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(folder, PreTrainedTokenizerFast))
         blocks = Blocks(open_tokens(folder, "train"), recipe.context)
         return EngineTrainer(
             model=self._build_model(
@@ -137,6 +139,7 @@ class LanguageJob:
 
     def _build_model(self, **tokens: int) -> LongContextForCausalLM:
         """Return a new model; the same seed gives the same weights."""
+        check_parameters(self.recipe.parameters(tokens["vocab_size"]))
         torch.manual_seed(self.recipe.seed)
         return LongContextForCausalLM(self.recipe.model_config(**tokens))
 

@@ -56,6 +56,12 @@ class LongContextRecipe(TrainingRecipe):
             return [text]
         return []
 
+    def parameters(self, vocab_size: int) -> int:
+        """Return about how many parameters the model has."""
+        groups = self.heads if self.kv_heads is None else self.kv_heads
+        attention = 2 * self.width * (self.width + groups * (self.width // self.heads))
+        return self.layers * (attention + 3 * self.width * self.ffn) + vocab_size * self.width
+
     def model_config(self, **tokens: Any) -> LongContextConfig:
         """Return the configuration of the model for a vocabulary and special tokens."""
         return LongContextConfig(

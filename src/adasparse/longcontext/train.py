@@ -24,6 +24,7 @@ from adasparse.training import (
     fit,
 )
 from adasparse.training.fit import ignore
+from adasparse.training.memory import check_parameters
 from adasparse.training.run_folder import TENSORBOARD, Identity, Report
 
 #: Seed of the development data. That of tests is 0, those of training are above.
@@ -105,8 +106,10 @@ class TaskJob:
 
     def build_model(self) -> LongContextForCausalLM:
         """Return a new model; the same seed gives the same weights."""
+        config = self.recipe.task_config()
+        check_parameters(self.recipe.parameters(config.vocab_size))
         torch.manual_seed(self.recipe.seed)
-        return LongContextForCausalLM(self.recipe.task_config())
+        return LongContextForCausalLM(config)
 
     def build_trainer(
         self, arguments: TrainingArguments, *, report: Report = ignore

@@ -210,14 +210,17 @@ class TrainingLog(TrainerCallback):
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a training log; a last line that was cut short is left out."""
+    """Return the lines of a training log up to the first that is damaged, such as one cut short."""
     path = Path(path)
     if not path.is_file():
         return []
     lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            break
+        lines.append(line)
     return lines

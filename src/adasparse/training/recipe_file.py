@@ -1,5 +1,6 @@
 """Recipe files: YAML and changes from the command line, read as a checked dataclass."""
 
+import reprlib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
@@ -12,6 +13,13 @@ from adasparse.training.files import write_text
 from adasparse.training.recipe import MISTAKES
 
 Recipe = TypeVar("Recipe")
+
+#: Size and depth beyond which a file is no recipe.
+_MOST_BYTES, _MOST_DEPTH = 2**20, 4
+
+#: Shows values in messages, the longest of them in part.
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
 
 
 def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()) -> Recipe:
@@ -28,15 +36,39 @@ def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"A recipe must be a YAML file; there is no file {path}.")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
+    values = load_yaml(path)
     if values is None:
-        values = {}
+        raise ValueError(f"A recipe must be a mapping of keys to values; {path} is empty.")
     if not isinstance(values, dict):
         raise ValueError(f"A recipe must be a mapping of keys to values; {path} is not.")
     return check_recipe(cls, {**values, **_read_changes(cls, changes)})
+
+
+def load_yaml(path: Path) -> object:
+    """Return the content of a YAML file of plain values and lists of them.
+
+    Raises:
+        ValueError: If it is not YAML, longer than any recipe, deeply nested, or if it has aliases,
+            with which a few lines stand for more values than memory holds.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path} must have at most {_MOST_BYTES:,} bytes; it is no recipe.")
+    try:
+        return _load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path} is not YAML: {error}") from error
+
+
+def _load(text: str) -> object:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"aliases such as *{event.anchor} are not supported")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"values may be nested {_MOST_DEPTH} deep at most")
+    return yaml.safe_load(text)
 
 
 def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:
@@ -44,12 +76,12 @@ def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"A change of a recipe must be key=value; got {change!r}.")
+            raise ValueError(f"A change of a recipe must be key=value; got {_short.repr(change)}.")
         key = key.strip()
         try:
-            found[key] = value if hints.get(key) is str else yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"The value of {change!r} is not YAML: {error}") from error
+            found[key] = value if hints.get(key) is str else _load(value)
+        except (yaml.YAMLError, ValueError) as error:
+            raise ValueError(f"The value of {_short.repr(change)} is not YAML: {error}") from error
     return found
 
 
@@ -60,12 +92,14 @@ def check_recipe(cls: type[Recipe], values: Mapping[str, Any]) -> Recipe:
     mistakes, given = [], {}
     for key, value in values.items():
         if key not in known:
-            mistakes.append(f"unknown key {key!r} (the keys are {', '.join(sorted(known))})")
+            mistakes.append(
+                f"unknown key {_short.repr(key)} (the keys are {', '.join(sorted(known))})"
+            )
             continue
         try:
             given[key] = _convert(value, hints[key])
         except ValueError as error:
-            mistakes.append(f"{key} must be {error}; got {value!r}")
+            mistakes.append(f"{key} must be {error}; got {_short.repr(value)}")
     needed = [
         name
         for name, field in known.items()

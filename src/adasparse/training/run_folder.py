@@ -10,6 +10,7 @@ from pathlib import Path
 
 from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
 from adasparse.training.files import write_text
+from adasparse.training.loading import read_json, refuse_code
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import read_recipe, write_recipe
 
@@ -66,6 +67,7 @@ def check_folder(
         raise ValueError(
             f"There is no training to resume in {output}: it has no {RECIPE}. Name another folder."
         )
+    refuse_code(output)
     _check_same(recipe, identity)
     found, damaged = latest_intact(output / CHECKPOINTS)
     if damaged and found is None:
@@ -93,7 +95,7 @@ def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
     for key in recipe.resumable:
         before[key] = now[key]
     if (output / IDENTITY).is_file():
-        before |= _read_identity(output / IDENTITY)
+        before |= read_json(output / IDENTITY)
         now |= identity
     others = [
         f"{key} was {before[key]!r}, now {value!r}"
@@ -105,16 +107,6 @@ def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
             f"The training in {output} can be resumed with the same settings only; "
             f"{'; '.join(others)}. Give what it was, or name another folder."
         )
-
-
-def _read_identity(path: Path) -> Identity:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Start in another folder.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it has no keys. Start in another folder.")
-    return found
 
 
 def prepare_folder(

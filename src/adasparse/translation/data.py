@@ -4,12 +4,14 @@ import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
+
+from adasparse.training.loading import load_tokenizer
 
 __all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData", "sha256"]
 
@@ -139,10 +141,8 @@ class PreparedData:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of both languages."""
-        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
-            self.folder / "tokenizer"
-        )
-        return tokenizer
+        tokenizer = load_tokenizer(self.folder / "tokenizer", PreTrainedTokenizerFast)
+        return cast(PreTrainedTokenizerFast, tokenizer)
 
     @cached_property
     def dev_source(self) -> list[str]:

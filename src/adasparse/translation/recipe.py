@@ -84,6 +84,13 @@ class TranslationRecipe(TrainingRecipe):
             )
         return found
 
+    def parameters(self, vocab_size: int) -> int:
+        """Return about how many parameters the model has, fixed positions included."""
+        attention, ffn = 4 * self.width**2, 2 * self.width * self.ffn
+        encoder = self.encoder_layers * (attention + ffn)
+        decoder = self.decoder_layers * (2 * attention + ffn)
+        return encoder + decoder + (vocab_size + 2 * self.max_positions) * self.width
+
     def sparsity(self) -> SparsityConfig | None:
         """Return the settings of sparse attention; None for softmax."""
         if self.attention == "softmax":
