@@ -247,7 +247,7 @@ def test_too_few_steps_are_refused_before_anything_is_written(tmp_path):
 def test_a_damaged_identity_is_told(tmp_path, content):
     crash(toy_job(tmp_path / "run"), 5)
     (tmp_path / "run/run.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"run\.json is damaged: .*another folder"):
+    with pytest.raises(ValueError, match=r"run\.json is damaged: "):
         fit(toy_job(tmp_path / "run"), resume=True)
 
 

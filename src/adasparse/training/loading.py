@@ -154,8 +154,8 @@ def _check_sizes(config: dict[str, Any], weights: Path) -> None:
                 )
     if config.get("is_encoder_decoder"):  # these may compute their positions
         positions, width = config.get("max_position_embeddings"), config.get("d_model")
-        are_numbers = isinstance(positions, int) and isinstance(width, int)
-        if are_numbers and not 0 < positions * width * 16 < (available_memory() or 2**40):
+        sizes = [x for x in (positions, width) if isinstance(x, int)]
+        if len(sizes) == 2 and not 0 < sizes[0] * sizes[1] * 16 < (available_memory() or 2**40):
             raise ValueError(f"config.json says max_position_embeddings={positions}")
 
 

@@ -117,7 +117,7 @@ class TrainingRecipe:
                 found.append(f"{name} must be above 0 and finite; got {getattr(self, name)}")
         for name in ("weight_decay", "alpha_lr_factor"):
             if not 0 <= getattr(self, name) < float("inf"):
-                found.append(f"{name} must be at least 0; got {getattr(self, name)}")
+                found.append(f"{name} must be at least 0 and finite; got {getattr(self, name)}")
         if not 0 < self.adam_beta2 < 1:
             found.append(f"adam_beta2 must be between 0 and 1; got {self.adam_beta2}")
         return found

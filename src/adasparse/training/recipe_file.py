@@ -56,7 +56,11 @@ def load_yaml(path: Path) -> object:
     try:
         return _load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
+        raise ValueError(f"{path} must be YAML: {_one_line(error)}.") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def _load(text: str) -> object:
@@ -81,7 +85,9 @@ def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:
         try:
             found[key] = value if hints.get(key) is str else _load(value)
         except (yaml.YAMLError, ValueError) as error:
-            raise ValueError(f"The value of {_short.repr(change)} is not YAML: {error}") from error
+            raise ValueError(
+                f"The value of {_short.repr(change)} must be YAML: {_one_line(error)}."
+            ) from error
     return found
 
 
