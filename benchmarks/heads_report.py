@@ -17,13 +17,15 @@ import shutil
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from adasparse.training.files import write_text
+from adasparse._files import write_atomically
+from adasparse.analysis.figures.paper import FIGURES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "heads.md"
-FIGURES = PAGE.parent / "heads"
+FOLDER = PAGE.parent / "heads"
 COMPARISON = ROOT / "benchmarks" / "results" / "heads.md"
 KINDS = {"encoder": "encoder", "decoder": "decoder", "context": "context"}
 NAMES = {"softmax": "softmax", "entmax": "1.5-entmax", "adaptive": "α-entmax"}
@@ -54,31 +56,33 @@ def main() -> None:
         "questions. Numbers drawn are in the CSV file beside each figure.",
         "",
     ]
-    for figure in FIGURES_OF_THE_PAPER:
-        source = options.questions if figure.asks else options.report
-        measures = questions if figure.asks else report
-        for name in figure.names:
-            _copy(source / "figures", name)
+    for number in sorted({spec.number for spec in FIGURES}):
+        section = SECTIONS[number]
+        specs = [spec for spec in FIGURES if spec.number == number]
+        source = options.questions if section.asks else options.report
+        measures = questions if section.asks else report
+        for spec in specs:
+            _copy(source / "figures", spec.name)
         parts += [
-            f"### Figure {figure.number}: {figure.title}",
+            f"### Figure {number}: {specs[0].title}",
             "",
-            figure.about,
+            section.about,
             "",
-            *[f"![{figure.title}](heads/{name}.svg)" for name in figure.names],
+            *[f"![{spec.title}](heads/{spec.name}.svg)" for spec in specs],
             "",
-            *_table(figure.rows(measures, source)),
+            *_table(section.rows(measures, source)),
             "",
-            "Numbers: " + ", ".join(f"[{x}.csv](heads/{x}.csv)" for x in figure.names) + ".",
+            "Numbers: " + ", ".join(f"[{x.name}.csv](heads/{x.name}.csv)" for x in specs) + ".",
             "",
         ]
     parts += ["## How it was made", "", _commands(), ""]
-    write_text(PAGE, "\n".join(parts))
+    write_atomically(PAGE, "\n".join(parts))
 
 
 def _copy(folder: Path, name: str) -> None:
-    FIGURES.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for suffix in ("svg", "csv"):
-        shutil.copyfile(folder / f"{name}.{suffix}", FIGURES / f"{name}.{suffix}")
+        shutil.copyfile(folder / f"{name}.{suffix}", FOLDER / f"{name}.{suffix}")
 
 
 def _commands() -> str:
@@ -222,95 +226,67 @@ def _extremes(measures: dict, folder: Path) -> Rows:
     return rows
 
 
-class Figure:
-    """A figure of the paper, with files, explanation and a table of numbers."""
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Explanation and table of a figure of the paper.
 
-    def __init__(
-        self,
-        number: int,
-        title: str,
-        about: str,
-        rows: Callable[[dict, Path], Rows],
-        *names: str,
-        asks: bool = False,
-    ) -> None:
-        self.number, self.title, self.about, self.rows = number, title, about, rows
-        self.names, self.asks = names, asks
+    Args:
+        about: Explanation of the numbers.
+        rows: Cells of the table, from the measures and the folder of a report.
+        asks: Whether the figure is of the report with questions.
+    """
+
+    about: str
+    rows: Callable[[dict, Path], Rows]
+    asks: bool = False
 
 
-FIGURES_OF_THE_PAPER = [
-    Figure(
-        2,
-        "α while training",
-        "Every head starts at 1.5. Counted are heads of which α moved by more than "
+#: Sections of the page by number of the figure in the paper.
+SECTIONS = {
+    2: Section(
+        about="Every head starts at 1.5. Counted are heads of which α moved by more than "
         f"{MOVED} in the direction named.",
-        _trajectories,
-        "alpha_trajectories",
+        rows=_trajectories,
     ),
-    Figure(
-        3,
-        "learned α by kind of attention",
-        "1 is softmax, 2 is sparsemax.",
-        _alphas,
-        "alpha_histogram",
+    3: Section(
+        about="1 is softmax, 2 is sparsemax.",
+        rows=_alphas,
     ),
-    Figure(
-        4,
-        "density",
-        "Share of the visible tokens that get any weight, over all heads and sentences.",
-        _densities,
-        "density_histogram",
+    4: Section(
+        about="Share of the visible tokens that get any weight, over all heads and sentences.",
+        rows=_densities,
     ),
-    Figure(
-        5,
-        "density of heads by layer",
-        "The heads of each layer, sorted; the table has the mean of a layer.",
-        _by_layer("density", "values"),
-        "head_density",
+    5: Section(
+        about="The heads of each layer, sorted; the table has the mean of a layer.",
+        rows=_by_layer("density", "values"),
     ),
-    Figure(
-        6,
-        "diversity of heads",
-        "Jensen-Shannon divergence between the heads of a layer, averaged over sentences; bands in "
-        "the figure are 95% confidence intervals.",
-        _by_layer("diversity", "layer_values"),
-        "head_diversity",
+    6: Section(
+        about="Jensen-Shannon divergence between the heads of a layer, averaged over sentences; "
+        "bands in the figure are 95% confidence intervals.",
+        rows=_by_layer("diversity", "layer_values"),
     ),
-    Figure(
-        7,
-        "positional heads of the encoder",
-        f"Heads that give at least {SURE:.0%} of their weight to one offset, on average: how many, "
-        "their median, and the surest head of all.",
-        _positions,
-        "positional_confidence",
-        "positional_heads",
+    7: Section(
+        about=f"Heads that give at least {SURE:.0%} of their weight to one offset, on average: "
+        "their number, their median, and the surest head of all.",
+        rows=_positions,
     ),
-    Figure(
-        8,
-        "heads that merge pieces of words",
-        "For each word of several pieces, the largest weight that one of them gives to the others; "
-        "for a word of one piece, its weight on itself. In brackets: 95% confidence intervals over "
-        "sentences.",
-        _best("merging", 2),
-        "merging_heads",
+    8: Section(
+        about="For each word of several pieces, the largest weight that one of them gives to the "
+        "others; for a word of one piece, its weight on itself. In brackets: 95% confidence "
+        "intervals over sentences.",
+        rows=_best("merging", 2),
     ),
-    Figure(
-        9,
-        "heads that find the question mark",
-        "Mean weight on the final question mark at interrogative words, Romanian → English.",
-        _best("interrogation", 2),
-        "interrogation_heads",
+    9: Section(
+        about="Mean weight on the final question mark at interrogative words, Romanian → English.",
+        rows=_best("interrogation", 2),
         asks=True,
     ),
-    Figure(
-        10,
-        "one head, two sentences",
-        "The head whose density differs the most between sentences of similar length: where it is "
-        "least sparse, and where most.",
-        _extremes,
-        "sparsity_extremes",
+    10: Section(
+        about="The head whose density differs the most between sentences of similar length: where "
+        "it is least sparse, and where most.",
+        rows=_extremes,
     ),
-]
+}
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@
 import json
 from pathlib import Path
 
-from adasparse.training.files import write_text
+from adasparse._files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "translation"
@@ -54,7 +54,7 @@ def main() -> None:
     speed = RESULTS / "speed.json"
     if speed.exists():
         parts.append(speed_section(json.loads(speed.read_text())))
-    write_text(PAGE, "\n".join(parts))
+    write_atomically(PAGE, "\n".join(parts))
 
 
 def section(results: list[dict]) -> str:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
-from adasparse.cli import machine
+from adasparse import diagnostics
+from adasparse._files import write_atomically
 from adasparse.training import ProgressBar, read_log, read_recipe
-from adasparse.training.files import write_text
 from adasparse.translation.data import PreparedData
 from adasparse.translation.decode import translate
 from adasparse.translation.prepare import prepare
@@ -87,7 +87,7 @@ def main() -> None:
             result = run(name, attention, options.corpora, options.work, options.threads)
             RESULTS.mkdir(parents=True, exist_ok=True)
             path = RESULTS / f"{name}-{attention}.json"
-            write_text(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+            write_atomically(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 def run(name: str, attention: str, corpora: Path, work: Path, threads: int) -> dict:
@@ -132,7 +132,7 @@ def run(name: str, attention: str, corpora: Path, work: Path, threads: int) -> d
         "tokens_per_second": speed,
         "training_minutes": steps[-1]["epoch"] * tokens / speed / 60,
         "threads": recipe.threads,
-        "machine": {"cpu": machine.processor()["model"], "torch": torch.__version__},
+        "machine": {"cpu": diagnostics.processor()["model"], "torch": torch.__version__},
         "pairs": len(prepared.train),
         "vocabulary": len(prepared.tokenizer),
         "recipe": settings,

@@ -5,8 +5,8 @@ from typing import Any
 from sample_models import SOURCE, TARGET, TRANSLATION, dense, sparse, tokenizer
 
 from adasparse.analysis import Recording, record
-from adasparse.analysis.meter import measure_heads
-from adasparse.analysis.payload import MeasuredRun, build_payload
+from adasparse.analysis.explorer.payload import MeasuredRun, build_payload
+from adasparse.analysis.measures.collect import measure_heads
 
 
 def sample_recordings(name: str = "marian") -> list[Recording]:

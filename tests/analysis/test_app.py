@@ -9,8 +9,8 @@ import sample_models
 import torch
 from starlette.testclient import TestClient
 
-from adasparse.analysis.app import create_app
-from adasparse.analysis.app_model import Limits, LiveModel
+from adasparse.analysis.explorer.server.app import create_app
+from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
 
 TEXT = "Wo ist der alte Hund?"
 MODULE = "model.decoder.layers.1.encoder_attn"

@@ -5,8 +5,8 @@ import pytest
 import sample_models
 import torch
 
-from adasparse.analysis.app_heads import HeadChanges, RequestError
-from adasparse.analysis.record import Recorder
+from adasparse.analysis.explorer.server.interventions import HeadChanges, RequestError
+from adasparse.analysis.recording.recorder import Recorder
 
 HEAD_DIM = 8
 #: An attention module of each model, and what projects the output of its heads.

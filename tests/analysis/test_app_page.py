@@ -7,9 +7,9 @@ import sample_models
 from browser import Page, require
 from selenium.webdriver.common.keys import Keys
 
-from adasparse.analysis.app import create_app
-from adasparse.analysis.app_model import Limits, LiveModel
-from adasparse.analysis.app_server import address_of, listen, new_server
+from adasparse.analysis.explorer.server.app import create_app
+from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
+from adasparse.analysis.explorer.server.serve import address_of, listen, new_server
 
 TEXT = "Wo ist der alte Hund?"
 LIMITS = Limits(characters=200, new_tokens=8)
@@ -77,6 +77,27 @@ def test_the_first_sentence_is_there_at_once(page, live):
     assert page.text("#live-output .text bdi") == (found["output"]["text"] or "∅")
     tokens = found["payload"]["runs"][0]["sentences"][0]["source"]
     assert page.texts(".strip.rows .token") == tokens
+
+
+def test_a_page_without_a_given_sentence_opens_with_an_example(tmp_path):
+    folder, data = tmp_path / "run", tmp_path / "data"
+    sample_models.sparse("marian", seed=2).float().save_pretrained(folder)
+    sample_models.tokenizer().save_pretrained(folder)
+    data.mkdir()
+    (data / "dev.source.txt").write_text(f"Ja.\n{TEXT}\n", encoding="utf-8")
+    (folder / "recipe.yaml").write_text(f"data: {data}\n", encoding="utf-8")
+    live = LiveModel.load(folder, limits=LIMITS)
+    for address in serve(live):
+        page = Page(address)
+        page.wait(lambda page=page: page.all("#live-output .text"))
+        assert page.one("#live-text").get_attribute("value") == TEXT
+        assert page.text("#sentence-text bdi") == TEXT
+        assert page.all("#panels .panel") and page.text("#live-error") == ""
+        assert page.complaints() == []
+
+
+def test_the_corner_of_the_grid_needs_no_rare_glyph(page):
+    assert page.text("#grid th.axis") == "layer / head"
 
 
 def test_a_typed_sentence_is_translated(page, live):

@@ -9,9 +9,9 @@ import pytest
 from matplotlib._pylab_helpers import Gcf
 from sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
-from adasparse.analysis import Recorder, draw, record
-from adasparse.analysis.draw import AlphaHistory, HeadPicture
-from adasparse.analysis.meter import measure_heads
+from adasparse.analysis import Recorder, figures, record
+from adasparse.analysis.figures import AlphaHistory, HeadPicture
+from adasparse.analysis.measures.collect import measure_heads
 
 LIMIT = 300_000  # bytes of a file
 
@@ -44,11 +44,11 @@ def history(header):
 
 def numbers(figure):
     """The numbers as they stand in the file."""
-    return list(csv.DictReader(io.StringIO(draw.style._csv(figure.numbers))))
+    return list(csv.DictReader(io.StringIO(figures.style._csv(figure.numbers))))
 
 
 def pixels(figure):
-    image = draw.render(figure, "png")
+    image = figures.render(figure, "png")
     return matplotlib.image.imread(io.BytesIO(image))
 
 
@@ -63,8 +63,8 @@ def pixels(figure):
     ],
 )
 def test_figures_are_saved_with_their_numbers(runs, name, tmp_path):
-    figure = getattr(draw, name)(runs)
-    paths = draw.save_figure(figure, tmp_path / "deep" / "a.b")
+    figure = getattr(figures, name)(runs)
+    paths = figures.save_figure(figure, tmp_path / "deep" / "a.b")
     assert [path.name for path in paths] == ["a.b.svg", "a.b.png", "a.b.csv"]
     assert all(0 < path.stat().st_size < LIMIT for path in paths)
     assert b"<svg" in paths[0].read_bytes()[:1000]
@@ -75,41 +75,41 @@ def test_figures_are_saved_with_their_numbers(runs, name, tmp_path):
 
 
 def test_the_numbers_are_those_measured(runs):
-    rows = numbers(draw.head_density(runs))
+    rows = numbers(figures.head_density(runs))
     assert {row["run"] for row in rows} == {"1.5", "$\\alpha_{x$"}
     for row in rows:
         run = next(run for run in runs if run.header.name == row["run"])
         value = run.values(row["attention"], "density")[int(row["layer"]) - 1, int(row["head"]) - 1]
         assert float(row["density"]) == pytest.approx(value, rel=1e-5)
-    rows = numbers(draw.density_histogram(runs))
+    rows = numbers(figures.density_histogram(runs))
     total = sum(int(row["count"]) for row in rows if row["attention"] == "encoder")
     assert total == 2 * len(SOURCE) * 2 * 4
-    rows = numbers(draw.alpha_histogram(runs))
+    rows = numbers(figures.alpha_histogram(runs))
     assert {row["run"] for row in rows} == {"$\\alpha_{x$"}
     assert sum(int(row["count"]) for row in rows) == (2 + 3 + 3) * 4
-    rows = numbers(draw.positional_confidence(runs, threshold=0.2))
+    rows = numbers(figures.positional_confidence(runs, threshold=0.2))
     for row in rows:
         assert (float(row["weight"]) >= 0.2) == (row["above threshold"] == "True")
 
 
 def test_softmax_alone_is_drawn(runs):
-    assert {row["run"] for row in draw.head_density(runs[:1]).numbers} == {"softmax"}
+    assert {row["run"] for row in figures.head_density(runs[:1]).numbers} == {"softmax"}
     with pytest.raises(ValueError, match="differ in alpha; got none"):
-        draw.alpha_histogram(runs[:2])
+        figures.alpha_histogram(runs[:2])
 
 
 def test_trajectories_show_every_head(runs):
-    figure = draw.alpha_trajectories([history(runs[2].header), history(runs[1].header)])
+    figure = figures.alpha_trajectories([history(runs[2].header), history(runs[1].header)])
     assert len(figure.numbers) == 2 * 3 * (2 + 3 + 3) * 4
-    assert len(draw.render(figure, "svg")) < LIMIT
+    assert len(figures.render(figure, "svg")) < LIMIT
     with pytest.raises(ValueError, match="whose log has alpha; got none"):
-        draw.alpha_trajectories([])
+        figures.alpha_trajectories([])
 
 
 def test_zeros_are_blank_and_small_weights_are_not():
     weights = np.array([[0.0, 1e-6], [1.0, 0.0]])
     one = HeadPicture(run="r", title="t", weights=weights, queries="ab", keys="cd")
-    figure = draw.head_pictures([[one]])
+    figure = figures.head_pictures([[one]])
     image = pixels(figure)
     axes = figure.axes[0]
     height = image.shape[0]
@@ -149,7 +149,7 @@ def test_any_token_can_stand_at_an_axis(tmp_path):
         words=[(0, 2)],
         marked=[1],
     )
-    paths = draw.save_figure(draw.head_pictures([[one], [one, one]]), tmp_path / "x")
+    paths = figures.save_figure(figures.head_pictures([[one], [one, one]]), tmp_path / "x")
     text = paths[0].read_text(encoding="utf-8")
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
@@ -159,23 +159,23 @@ def test_any_token_can_stand_at_an_axis(tmp_path):
 
 
 def test_the_same_numbers_give_the_same_file(runs):
-    first, second = (draw.render(draw.head_diversity(runs), "svg") for _ in range(2))
+    first, second = (figures.render(figures.head_diversity(runs), "svg") for _ in range(2))
     assert first == second
 
 
 def test_global_settings_are_left_alone(runs):
     before = dict(matplotlib.rcParams)
-    draw.render(draw.head_diversity(runs), "png")
+    figures.render(figures.head_diversity(runs), "png")
     assert dict(matplotlib.rcParams) == before
     assert Gcf.get_all_fig_managers() == []  # figures that pyplot would show
 
 
 def test_empty_pictures_are_refused():
     with pytest.raises(ValueError, match="at least one picture"):
-        draw.head_pictures([])
+        figures.head_pictures([])
     bert = measure_heads(record(dense("bert"), tokenizer(), SOURCE[:2]), resamples=5)
     with pytest.raises(ValueError, match="needs a run with decoder attention"):
-        draw.positional_confidence([bert], kind="decoder")
+        figures.positional_confidence([bert], kind="decoder")
 
 
 def test_models_of_one_sequence_are_drawn():
@@ -183,5 +183,5 @@ def test_models_of_one_sequence_are_drawn():
     run = measure_heads(record(sparse("llama"), tokenizer(), SOURCE), resamples=5)
     assert run.header.kinds == header.kinds == ("decoder",)
     for name in ("alpha_histogram", "density_histogram", "head_density", "head_diversity"):
-        assert getattr(draw, name)([run]).numbers
-    assert draw.positional_confidence([run], kind="decoder").numbers
+        assert getattr(figures, name)([run]).numbers
+    assert figures.positional_confidence([run], kind="decoder").numbers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adasparse.analysis.draw import accuracy_by_length, render
+from adasparse.analysis.figures import accuracy_by_length, render
 from adasparse.longcontext import wilson_interval
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from test_tokens import from_tokens
 
-from adasparse.analysis.marks import (
+from adasparse.analysis.tokens.annotations import annotate
+from adasparse.analysis.tokens.interrogatives import (
     INTERROGATIVES,
-    asking_words,
     guess_language,
+    interrogatives_of,
     is_question,
-    mark_tokens,
 )
 
 
@@ -17,7 +17,7 @@ def marks(*tokens, language="en", counts=None):
     row = from_tokens(*tokens)
     numbers = dict(zip(tokens, row.ids, strict=True))
     given = {numbers[token]: n for token, n in (counts or {}).items()}
-    return mark_tokens(row, counts=given, interrogatives=INTERROGATIVES[language])
+    return annotate(row, counts=given, interrogatives=INTERROGATIVES[language])
 
 
 def at(mark):
@@ -71,6 +71,6 @@ def test_the_language_is_that_of_most_questions():
 
 
 def test_unknown_languages_are_named():
-    assert asking_words({"source": None})["source"] == frozenset()
+    assert interrogatives_of({"source": None})["source"] == frozenset()
     with pytest.raises(ValueError, match=r"one of \['cs', 'de'.*got \['xx'\]"):
-        asking_words({"source": "xx"})
+        interrogatives_of({"source": "xx"})

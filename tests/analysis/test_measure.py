@@ -8,8 +8,8 @@ import torch
 from brute_force import Brute
 
 import adasparse
-from adasparse.analysis import from_dense, measure
-from adasparse.analysis.weights import LayerWeights
+from adasparse.analysis import from_dense, measures
+from adasparse.analysis.recording.layer_weights import LayerWeights
 
 CASES = {
     "softmax": {"alpha": 1.0},
@@ -75,34 +75,34 @@ def assert_equal(actual, expected):
 
 
 def test_density(case):
-    assert_equal(measure.density(case.weights, **case.where), case.brute.density())
+    assert_equal(measures.density(case.weights, **case.where), case.brute.density())
 
 
 def test_entropy(case):
-    assert_equal(measure.entropy(case.weights, **case.where), case.brute.entropy())
+    assert_equal(measures.entropy(case.weights, **case.where), case.brute.entropy())
 
 
 def test_diversity(case):
-    assert_equal(measure.diversity(case.weights, **case.where), case.brute.diversity())
+    assert_equal(measures.diversity(case.weights, **case.where), case.brute.diversity())
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
 def test_offset(case, offset):
-    actual = measure.offset_weight(case.weights, offset=offset, **case.where)
+    actual = measures.offset_weight(case.weights, offset=offset, **case.where)
     assert_equal(actual, case.brute.offset_weight(offset))
 
 
 def test_distance(case):
-    assert_equal(measure.distance(case.weights, **case.where), case.brute.distance())
+    assert_equal(measures.distance(case.weights, **case.where), case.brute.distance())
 
 
 def test_key_weight(case):
-    actual = measure.key_weight(case.weights, case.keys, **case.where)
+    actual = measures.key_weight(case.weights, case.keys, **case.where)
     assert_equal(actual, case.brute.key_weight(case.keys.tolist()))
 
 
 def test_rarity(case):
-    actual = measure.rarity(case.weights, case.keys, **case.where)
+    actual = measures.rarity(case.weights, case.keys, **case.where)
     assert_equal(actual, case.brute.rarity(case.keys.tolist()))
 
 
@@ -110,14 +110,14 @@ def test_rarity(case):
 def test_merging(case, function, smallest):
     if case.is_context:
         with pytest.raises(ValueError, match="where queries are keys"):
-            getattr(measure, function)(case.weights, case.words, **case.where)
+            getattr(measures, function)(case.weights, case.words, **case.where)
         return
-    actual = getattr(measure, function)(case.weights, case.words, **case.where)
+    actual = getattr(measures, function)(case.weights, case.words, **case.where)
     assert_equal(actual, case.brute.merging(case.words.tolist(), smallest))
 
 
 def test_interrogation(case):
-    actual = measure.interrogation(case.weights, case.at, case.keys, **case.where)
+    actual = measures.interrogation(case.weights, case.at, case.keys, **case.where)
     expected = case.brute.interrogation(case.at.tolist(), case.keys.tolist())
     assert_equal(actual, expected)
 
@@ -127,41 +127,41 @@ def test_sparse_weights_measure_the_same(case):
     layers = [LayerWeights(**{**vars(x), "is_causal": case.is_causal}) for x in layers]
     if not case.is_causal:
         assert torch.equal(
-            measure.entropy(layers).nan_to_num(),
-            measure.entropy(case.weights, **case.where).nan_to_num(),
+            measures.entropy(layers).nan_to_num(),
+            measures.entropy(case.weights, **case.where).nan_to_num(),
         )
-    assert_equal(measure.distance(layers), case.brute.distance())
+    assert_equal(measures.distance(layers), case.brute.distance())
 
 
 def test_heads_that_agree_are_not_diverse_and_heads_apart_are():
     same = torch.full((1, 4, 3, 4), 0.25)
-    assert measure.diversity(same).item() == pytest.approx(0, abs=1e-12)
+    assert measures.diversity(same).item() == pytest.approx(0, abs=1e-12)
     apart = torch.eye(4).reshape(1, 4, 1, 4).expand(1, 4, 3, 4)
-    assert measure.diversity(apart).item() == pytest.approx(1)
+    assert measures.diversity(apart).item() == pytest.approx(1)
 
 
 def test_where_nothing_counts_there_is_no_value():
     empty = torch.zeros(2, 3, 4, 4)
-    assert measure.density(empty).isnan().all()
-    assert measure.offset_weight(torch.ones(2, 3, 1, 1), offset=-1).isnan().all()
+    assert measures.density(empty).isnan().all()
+    assert measures.offset_weight(torch.ones(2, 3, 1, 1), offset=-1).isnan().all()
 
 
 def test_truncated_rows_keep_their_density():
     weights = torch.softmax(torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(0)), -1)
     layer = from_dense(weights)[0].largest(2)
     assert layer.counts.tolist() == [2] * 10
-    assert measure.density([layer]).tolist() == [1.0, 1.0]
+    assert measures.density([layer]).tolist() == [1.0, 1.0]
 
 
 def test_mistakes_are_named():
     weights = torch.ones(2, 3, 4, 5)
     with pytest.raises(ValueError, match=r"\(b, h, q, k\); got \(3, 4\)"):
-        measure.density(torch.ones(3, 4))
+        measures.density(torch.ones(3, 4))
     with pytest.raises(ValueError, match=r"mask must be \(2, 5\).*got \(2, 4\)"):
-        measure.density(weights, mask=torch.ones(2, 4))
+        measures.density(weights, mask=torch.ones(2, 4))
     with pytest.raises(ValueError, match=r"marks of keys must be \(2, 5\).*got \(2, 3\)"):
-        measure.key_weight(weights, torch.ones(2, 3))
+        measures.key_weight(weights, torch.ones(2, 3))
     with pytest.raises(TypeError, match=r"2 marks.*got 1"):
-        measure.interrogation(weights, torch.ones(2, 4))
+        measures.interrogation(weights, torch.ones(2, 4))
     with pytest.raises(ValueError, match="where queries are keys; got 4 and 5"):
-        measure.merging(weights, torch.ones(2, 5).long())
+        measures.merging(weights, torch.ones(2, 5).long())

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
-from adasparse.analysis import Recorder, Recording, measure, record
-from adasparse.analysis.catalog import MEASURES
-from adasparse.analysis.marks import asking_words, count_tokens
-from adasparse.analysis.meter import Meter, bootstrap, measure_heads
+from adasparse.analysis import Recorder, Recording, record
+from adasparse.analysis.measures import definitions
+from adasparse.analysis.measures.collect import MeasureCollector, measure_heads
+from adasparse.analysis.measures.registry import MEASURES
+from adasparse.analysis.measures.results import bootstrap
+from adasparse.analysis.tokens.annotations import count_tokens
+from adasparse.analysis.tokens.interrogatives import interrogatives_of
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +27,19 @@ def test_values_are_those_of_the_measures(recording, measures):
     for kind in ("encoder", "decoder", "context"):
         for layer in range(recording.header.size(kind)[0]):
             layers = [sentence.attention[kind][layer] for sentence in recording.sentences]
-            density = measure.density(layers).numpy()
+            density = definitions.density(layers).numpy()
             np.testing.assert_allclose(measures.values(kind, "density")[layer], density)
-            diversity = measure.diversity(layers).numpy()
+            diversity = definitions.diversity(layers).numpy()
             np.testing.assert_allclose(measures.values(kind, "diversity")[layer], diversity)
     layers = [sentence.attention["encoder"][1] for sentence in recording.sentences]
     special = [np.array(sentence.source.is_special) for sentence in recording.sentences]
     words = [np.array(sentence.source.words) for sentence in recording.sentences]
     found = measures.values("encoder", "special")[1]
-    np.testing.assert_allclose(found, measure.key_weight(layers, special).numpy())
+    np.testing.assert_allclose(found, definitions.key_weight(layers, special).numpy())
     found = measures.values("encoder", "merging")[1]
-    np.testing.assert_allclose(found, measure.merging(layers, words).numpy())
+    np.testing.assert_allclose(found, definitions.merging(layers, words).numpy())
     found = measures.values("encoder", "previous2")[1]
-    np.testing.assert_allclose(found, measure.offset_weight(layers, offset=-2).numpy())
+    np.testing.assert_allclose(found, definitions.offset_weight(layers, offset=-2).numpy())
 
 
 def test_alpha_is_that_of_the_model(recording, measures):
@@ -100,8 +103,8 @@ def test_sentences_may_come_one_at_a_time(recording, measures):
         "source": count_tokens(x.source.ids for x in recording.sentences),
         "target": count_tokens(x.target.ids for x in recording.sentences),
     }
-    words = asking_words({"source": "de", "target": "en"})
-    meter = Meter(recording.header, counts=counts, interrogatives=words)
+    words = interrogatives_of({"source": "de", "target": "en"})
+    meter = MeasureCollector(recording.header, counts=counts, interrogatives=words)
     for sentence in recording.sentences:
         meter.add(sentence)
     again = meter.result(resamples=200)

@@ -8,8 +8,8 @@ import pytest
 import sample_models
 from browser import Page
 
-from adasparse.analysis.notebook import show
-from adasparse.analysis.record import record
+from adasparse.analysis.explorer.notebook import show
+from adasparse.analysis.recording.recorder import record
 
 
 @pytest.fixture(scope="module")

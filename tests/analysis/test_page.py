@@ -8,7 +8,7 @@ import pytest
 from browser import Page
 from selenium.webdriver.common.keys import Keys
 
-from adasparse.analysis.report import ReportFigure, ReportTable, write_report
+from adasparse.analysis.explorer.page import ReportFigure, ReportTable, write_report
 
 SVG = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 4"><script>alert(3)</script>'

@@ -6,7 +6,7 @@ import re
 import page_sample
 import pytest
 
-from adasparse.analysis.report import ReportFigure, ReportTable, render_page, write_report
+from adasparse.analysis.explorer.page import ReportFigure, ReportTable, render_page, write_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

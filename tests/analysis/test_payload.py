@@ -9,8 +9,8 @@ from sample_models import SOURCE, dense, tokenizer
 from sample_payload import sample_payload, sample_recordings
 
 from adasparse.analysis import record
-from adasparse.analysis.meter import measure_heads
-from adasparse.analysis.payload import MeasuredRun, build_payload, sentence_payload
+from adasparse.analysis.explorer.payload import MeasuredRun, build_payload, sentence_payload
+from adasparse.analysis.measures.collect import measure_heads
 
 
 def unpack(head, rows, columns):

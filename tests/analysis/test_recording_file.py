@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 from sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
 from adasparse.analysis import load_recording, record, save_recording
-from adasparse.analysis.recording import Recording
+from adasparse.analysis.recording.storage import Recording
 
 
 def recordings():

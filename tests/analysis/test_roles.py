@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from adasparse.analysis.meter import measure_heads
-from adasparse.analysis.recording import Header, RecordedSentence, Recording
-from adasparse.analysis.roles import head_roles, summarize
-from adasparse.analysis.tokens import TokenRow
-from adasparse.analysis.weights import LayerWeights
+from adasparse.analysis.measures.collect import measure_heads
+from adasparse.analysis.measures.roles import head_roles, summarize
+from adasparse.analysis.recording.layer_weights import LayerWeights
+from adasparse.analysis.recording.storage import ModelHeader, RecordedSentence, Recording
+from adasparse.analysis.tokens.reader import TokenRow
 
 TEXT = ("Where", "blow", "ing", "rare", "wind", "?", "</s>")
 WORDS = (0, 1, 1, 2, 3, 4, -1)
@@ -63,7 +63,7 @@ def measures():
                 id=i, source_text="Where?", source=tokens, attention={"encoder": (layer,)}
             )
         )
-    header = Header(
+    header = ModelHeader(
         name="made",
         kind="encoder",
         modules={"encoder": ("layer",)},

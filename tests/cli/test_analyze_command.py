@@ -51,7 +51,7 @@ def test_two_runs_are_analyzed(folder, tmp_path):
 
 
 def test_json_is_printed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"<svg/>")
+    monkeypatch.setattr("adasparse.analysis.figures.style.render", lambda *_: b"<svg/>")
     result = run(folder / "b", *data(folder), "--out", tmp_path, "--sentences", 2, "--json")
     found = json.loads(result.stdout)
     assert found["sentences"] == 2
@@ -61,7 +61,7 @@ def test_json_is_printed(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--data", "none.txt"], "none at none.txt"),
+        (["--data", "none.txt"], "no file none.txt"),
         (["--data", "{0}/source.txt"], "with targets"),
         (["--data", "{0}/source.txt", "--data", "{0}"], "two text files"),
         (["--data", "{0}"], "manifest.json"),

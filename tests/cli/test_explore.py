@@ -11,7 +11,7 @@ import typer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from typer.testing import CliRunner
 
-from adasparse.analysis import app_server
+from adasparse.analysis.explorer.server import serve as app_server
 from adasparse.cli.explore import explore
 
 SMALL = {

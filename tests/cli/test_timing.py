@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from adasparse.cli.timing import MIN_ROUNDS, best_times
+from adasparse.bench.timing import MIN_ROUNDS, best_times
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_functions_take_turns_and_the_best_counts(clock):
 
 
 def test_short_functions_are_called_several_times_in_a_turn(clock, monkeypatch):
-    monkeypatch.setattr("adasparse.cli.timing.MIN_TURN", 2.5)
+    monkeypatch.setattr("adasparse.bench.timing.MIN_TURN", 2.5)
     clock(0.5, 0.5, 20)  # half a second a call, so a turn of 2.5 takes 5 of them
     calls = []
     assert best_times({"a": lambda: calls.append("a")}, repeats=1) == {"a": 4}

@@ -136,9 +136,11 @@ def test_long_lines_are_left_empty_if_told_so():
 
 
 def test_text_must_be_utf_8(tmp_path):
-    assert "Text must be UTF-8; line 3 is not." in fails(text=b"eins\n\nf\xfcnf\n")
+    assert "standard input must be UTF-8; line 3 is not, at its byte 2" in fails(
+        text=b"eins\n\nf\xfcnf\n"
+    )
     (tmp_path / "latin").write_bytes(b"\xe4")
-    assert f"line 1 of {tmp_path / 'latin'} is not" in fails(tmp_path / "latin")
+    assert "latin must be UTF-8; line 1 is not" in fails(tmp_path / "latin")
 
 
 def test_runs_must_be_there_and_finished(tmp_path):
@@ -152,7 +154,7 @@ def test_mistakes_are_told(tmp_path):
     assert "--n-best must be at most --beam, which is 2; got 3" in fails(
         "--n-best", 3, "--beam", 2, text=b"eins\n"
     )
-    assert "No such file" in fails(tmp_path / "missing.txt")
+    assert "There is no file" in fails(tmp_path / "missing.txt")
     assert invoke("--beam", 0).exit_code == 2
 
 

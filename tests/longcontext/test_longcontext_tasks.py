@@ -19,8 +19,8 @@ from adasparse.longcontext.tasks import (
     MultiQueryRecall,
     Sort,
 )
-from adasparse.longcontext.tasks.random import mix, random_order, random_subset, words
 from adasparse.longcontext.tasks.recall import pools
+from adasparse.longcontext.tasks.streams import mix, random_order, random_subset, words
 
 #: SHA-256 of tokens and labels of ``batch(7, 5, (20, 40))``: data must never change.
 DIGESTS = {

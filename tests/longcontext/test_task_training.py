@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from adasparse.longcontext import find_task
-from adasparse.longcontext.ladder import evaluate_run, factors
 from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.runs import load_task_run
 from adasparse.longcontext.sweep import read_evaluations, run_one, sweep_recipes
+from adasparse.longcontext.task_eval import evaluate_run, length_multiples
 from adasparse.longcontext.train import TaskCollator, TaskJob, train_task
 from adasparse.training import dry_run, read_log, read_recipe
 from longcontext.small_tasks import SETTINGS, task_file, task_recipe, task_run
@@ -154,8 +154,8 @@ def test_a_dry_run_writes_nothing(tmp_path):
 
 
 def test_an_evaluation_stays_with_its_run_and_says_where_memory_ended():
-    assert factors(task_run(), 4) == [5, 10, 20]
-    assert factors(task_run(), 7) == [5, 10, 20]
+    assert length_multiples(task_recipe("x"), 4) == [5, 10, 20]
+    assert length_multiples(task_recipe("x"), 7) == [5, 10, 20]
     found = evaluate_run(task_run(), [5, 10**6], examples=3, memory_limit=2**28)
     assert found == json.loads((task_run() / "eval.json").read_text())
     assert [x["length"] for x in found["scores"]] == [5]

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from adasparse.translation.grammar import english, german
-from adasparse.translation.grammar.german_english import sentences
-from adasparse.translation.grammar.german_english.nouns import ADJECTIVES, CASTS, NOUNS, PRONOUNS
-from adasparse.translation.grammar.german_english.verbs import (
+from adasparse.demo.grammar import english, german
+from adasparse.demo.grammar.german_english import sentences
+from adasparse.demo.grammar.german_english.nouns import ADJECTIVES, CASTS, NOUNS, PRONOUNS
+from adasparse.demo.grammar.german_english.verbs import (
     BE,
     GIVING,
     MODALS,
@@ -17,7 +17,7 @@ from adasparse.translation.grammar.german_english.verbs import (
     TRANSITIVE,
     TRAVEL,
 )
-from adasparse.translation.grammar.meaning import (
+from adasparse.demo.grammar.meaning import (
     Agreement,
     Clause,
     Clock,

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from adasparse.translation.grammar.spaces import Build, OneOf, Union, maybe
+from adasparse.demo.grammar.spaces import Build, OneOf, Union, maybe
 
 
 @pytest.fixture

@@ -286,7 +286,9 @@ def test_an_empty_folder_is_used(tmp_path):
     assert len(run(tmp_path, TRAIN, DEV).dev) == len(DEV)
 
 
-@pytest.mark.parametrize("step", ["write_candidates", "train_tokenizer", "encode_pairs", "sha256"])
+@pytest.mark.parametrize(
+    "step", ["write_candidates", "train_tokenizer", "encode_pairs", "file_hash"]
+)
 def test_an_interruption_leaves_what_was_there(tmp_path, monkeypatch, step):
     run(tmp_path, TRAIN, DEV)
     before, names = snapshot(tmp_path / "out"), {path.name for path in tmp_path.iterdir()}

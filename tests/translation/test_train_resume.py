@@ -211,7 +211,7 @@ def fail_in(monkeypatch, owner, name, *, call, part_of=None):
     [
         (PreTrainedModel, "save_pretrained", 2, lambda model, folder: folder / "model.safetensors"),
         ("optimizer_state", "save_file", 2, lambda tensors, path: path),
-        pytest.param("checkpoints", "write_text", 2, None, marks=slow),
+        pytest.param("checkpoints", "write_atomically", 2, None, marks=slow),
         pytest.param("checkpoints", "file_hash", 12, None, marks=slow),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
@@ -233,7 +233,9 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch, owner, nam
 def test_a_full_disk_in_the_end_leaves_no_half_model(tmp_path, monkeypatch):
     recipe = small_recipe(tmp_path / "run")
     with monkeypatch.context() as patch:
-        fail_in(patch, sys.modules["adasparse.training.model_selection"], "write_text", call=1)
+        fail_in(
+            patch, sys.modules["adasparse.training.model_selection"], "write_atomically", call=1
+        )
         with pytest.raises(TrainingStopped, match=r"model could not be written.* No space left"):
             train(recipe)
     assert not (tmp_path / "run/config.json").exists()

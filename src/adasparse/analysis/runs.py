@@ -13,7 +13,7 @@ from adasparse.training.callbacks import read_log
 from adasparse.training.loading import load_config, load_model, load_tokenizer
 from adasparse.training.recipe_file import load_yaml
 
-#: How the names of model classes end, and the Auto class that loads them.
+#: Endings of the names of model classes, and the Auto classes that load them.
 _AUTO = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
@@ -30,12 +30,12 @@ class Run:
     """A trained model.
 
     Args:
-        name: That of its folder.
-        folder: Where it lies.
-        model: Ready to run.
+        name: Name of its folder.
+        folder: Path of its folder.
+        model: Model in evaluation mode.
         tokenizer: Its tokenizer.
         log: Lines of its training log; empty without one.
-        recipe: How it was trained; empty if that is not known.
+        recipe: Recipe of its training; empty if unknown.
     """
 
     name: str
@@ -59,8 +59,8 @@ def load_run(folder: str | Path, *, name: str | None = None) -> Run:
     """Load a run of ``adasparse train``, or any model saved by transformers.
 
     Args:
-        folder: Of the model and its tokenizer.
-        name: What to call it; the name of the folder if None.
+        folder: Folder of the model and its tokenizer.
+        name: Name of the run; the name of the folder if None.
 
     Raises:
         FileNotFoundError: If there is no such folder.

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -20,16 +19,21 @@ def explore(
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    text: Annotated[str, typer.Option(help="A sentence to begin with.")] = "",
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Sentence to begin with.", show_default="one of the training's dev set, if known"
+        ),
+    ] = None,
     open_browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Whether to open the page.")
     ] = True,
 ) -> None:
     """Type sentences, see translation and heads, change the alpha of heads or switch them off."""
     with user_errors():
-        from adasparse.analysis.app import LOCAL_HOSTS, create_app
-        from adasparse.analysis.app_model import LiveModel
-        from adasparse.analysis.app_server import listen, serve
+        from adasparse.analysis.explorer.server.app import LOCAL_HOSTS, create_app
+        from adasparse.analysis.explorer.server.live_model import LiveModel
+        from adasparse.analysis.explorer.server.serve import listen, serve
 
         hush_transformers()
         with listen(host, port) as listener:

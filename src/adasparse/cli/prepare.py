@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 if TYPE_CHECKING:
     from adasparse.translation.data import PreparedData
@@ -146,7 +146,7 @@ def prepare(
 
 
 class _Rate(ProgressColumn):
-    """How many a second."""
+    """Rate per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -165,7 +165,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _account(manifest: dict[str, Any]) -> Table:
-    """What became of the pairs that were read."""
+    """Print a summary of the pairs that were kept and dropped."""
     train, dev = manifest["train"], manifest["dev"]
     table = Table("Training pairs", box=None, title_justify="left")
     table.add_column("", justify="right")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 if TYPE_CHECKING:
     from adasparse.translation.score import Comparison
@@ -82,7 +82,7 @@ def _check_names(systems: Sequence[str], references: Sequence[str]) -> None:
 
 
 def _read(name: str) -> list[str]:
-    from adasparse.translation.corpus import TextFile
+    from adasparse._files import TextFile
 
     stream = sys.stdin.buffer if name == STDIN else None
     return list(TextFile(name, stream=stream).lines())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adasparse.cli.quiet import is_first_process
+from adasparse.cli.common import is_first_process
 
 if TYPE_CHECKING:
     from rich.console import Console

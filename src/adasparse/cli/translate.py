@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse._files import TextFile, write_atomically
+from adasparse.cli.common import hush_transformers, user_errors
 
 
 def translate(
@@ -82,30 +82,22 @@ def translate(
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
             typer.echo(text, nl=False)
         else:
-            from adasparse.training.files import write_text
-
-            write_text(output, text)
+            write_atomically(output, text)
         if attention is not None:
             _save_attention(model, tokenizer, sentences, found, attention)
 
 
 def _read(files: list[Path]) -> tuple[list[str], list[str]]:
-    """Return where each line of all files is, and the lines; only a line feed ends one."""
-    blocks = [(f" of {path}", path.read_bytes()) for path in files]
+    """Return the place of each line of all files, and the lines."""
+    texts = {f" of {path}": TextFile(path, may_be_empty=True) for path in files}
     if not files:
-        blocks = [("", sys.stdin.buffer.read())]
+        texts = {"": TextFile("standard input", stream=sys.stdin.buffer, may_be_empty=True)}
     places: list[str] = []
     sentences: list[str] = []
-    for name, block in blocks:
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for number, line in enumerate(lines, start=1):
+    for name, text in texts.items():
+        for number, line in enumerate(text.lines(), start=1):
             places.append(f"line {number}{name}")
-            try:
-                sentences.append(line.decode("utf-8").removesuffix("\r"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"Text must be UTF-8; {places[-1]} is not.") from error
+            sentences.append(line)
     return places, sentences
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainingArguments
 
+from adasparse._files import file_hash
 from adasparse.longcontext.card import language_card
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.perplexity import perplexity_by_length
@@ -27,7 +28,6 @@ from adasparse.training import (
     first_decides,
     fit,
 )
-from adasparse.training.files import file_hash
 from adasparse.training.fit import ignore
 from adasparse.training.loading import load_tokenizer
 from adasparse.training.memory import check_parameters

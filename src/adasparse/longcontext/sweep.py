@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, PositionKind
-from adasparse.longcontext.ladder import EVALUATION, evaluate_run
 from adasparse.longcontext.recipe import TaskRecipe
+from adasparse.longcontext.task_eval import EVALUATION, evaluate_run
 from adasparse.longcontext.train import train_task
 from adasparse.training import ProgressBar
 from adasparse.training.loading import read_json
@@ -46,14 +46,14 @@ def run_one(
 ) -> dict[str, Any]:
     """Train and score one run of a sweep; return its evaluation.
 
-    What is there already is not done again: training goes on where it was interrupted.
+    Finished work is not repeated: training resumes where it was interrupted.
 
     Args:
-        recipe: What to train.
+        recipe: Recipe of the training.
         lengths: At which lengths to score.
-        examples: How many at each length.
-        report: Gets messages for the user.
-        progress: What shows how training goes; nothing if None.
+        examples: Number of examples at each length.
+        report: Called with messages for the user.
+        progress: Progress display; nothing is shown if None.
 
     Raises:
         TrainingStopped: If it was interrupted.

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from adasparse.longcontext.card import task_card
-from adasparse.longcontext.evaluate import evaluate_lengths
+from adasparse.longcontext.length_scores import evaluate_lengths
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.tasks import Task, find_task

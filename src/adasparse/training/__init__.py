@@ -21,7 +21,7 @@ from adasparse.training.checkpoints import (
     is_intact,
     latest_intact,
 )
-from adasparse.training.distributed import first_decides, thread_limit
+from adasparse.training.distributed import first_decides
 from adasparse.training.dry_run import DryRun, dry_run
 from adasparse.training.fit import fit
 from adasparse.training.job import Rehearsal, TrainingJob
@@ -58,6 +58,5 @@ __all__ = [
     "read_log",
     "read_recipe",
     "read_results",
-    "thread_limit",
     "write_recipe",
 ]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from adasparse._files import write_atomically
 from adasparse.training.alpha import current_alpha
-from adasparse.training.files import write_text
 
 
 class BestModel(TrainerCallback):
@@ -184,7 +184,7 @@ class TrainingLog(TrainerCallback):
         """Cut off what a resumed training writes again."""
         if state.is_world_process_zero:
             lines = [line for line in read_log(self.path) if line["step"] <= state.global_step]
-            write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def on_log(
         self,

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from adasparse.training.files import file_hash, write_text
+from adasparse._files import file_hash, sync, write_atomically, write_with
 
 #: Hashes of the files of a checkpoint; written last.
 HASHES = "hashes.json"
@@ -40,10 +40,10 @@ def seal(folder: Path) -> None:
     use_default_permissions(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != HASHES)
     for path in files:
-        _sync(path)
+        sync(path)
     hashes = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
-    write_text(folder / HASHES, json.dumps(hashes, indent=2))
-    _sync(folder)
+    write_atomically(folder / HASHES, json.dumps(hashes, indent=2))
+    sync(folder)
 
 
 def use_default_permissions(folder: Path) -> None:
@@ -56,14 +56,6 @@ def use_default_permissions(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             path.chmod(mode)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_intact(folder: str | Path) -> bool:
@@ -100,7 +92,7 @@ def publish(staged: Path, folder: Path) -> Path:
     if final.exists():
         shutil.rmtree(final)
     os.replace(staged, final)
-    _sync(folder)
+    sync(folder)
     return final
 
 
@@ -135,10 +127,4 @@ def average_checkpoints(folders: Sequence[str | Path], path: str | Path) -> None
                 dtypes[name] = weights.dtype
                 total[name] = total[name] + weights.double() if name in total else weights.double()
     mean = {name: (x / len(folders)).to(dtypes[name]) for name, x in total.items()}
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        save_file(mean, temporary, metadata={"format": "pt"})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_with(path, lambda temporary: save_file(mean, temporary, metadata={"format": "pt"}))

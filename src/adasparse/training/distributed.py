@@ -1,10 +1,8 @@
-"""Processes and threads of one training."""
+"""Decisions that several processes of one training share."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
-import torch
 import torch.distributed as dist
 
 Outcome = TypeVar("Outcome")
@@ -28,14 +26,3 @@ def first_decides(action: Callable[[], Outcome]) -> Outcome:
     if failure is not None:
         raise failure
     return outcome  # type: ignore[return-value]  # there is one where there is no error
-
-
-@contextmanager
-def thread_limit(number: int | None) -> Iterator[None]:
-    """Use ``number`` CPU threads while the block runs; PyTorch's default if None."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adasparse.training.distributed import thread_limit
+from adasparse._threads import thread_limit
 from adasparse.training.job import Rehearsal, TrainingJob, job_identity
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import check_folder

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from transformers import TrainerState
 
+from adasparse._threads import thread_limit
 from adasparse.training.callbacks import StopRequest, TrainingLog
 from adasparse.training.checkpoints import checkpoint_step, is_disk_error
-from adasparse.training.distributed import first_decides, thread_limit
+from adasparse.training.distributed import first_decides
 from adasparse.training.job import TrainingJob, job_identity
 from adasparse.training.model_selection import finish_run, is_finished
 from adasparse.training.progress import ProgressBar

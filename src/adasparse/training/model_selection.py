@@ -9,6 +9,7 @@ from typing import TypedDict
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from adasparse._files import write_atomically
 from adasparse.training.callbacks import BestModel
 from adasparse.training.checkpoints import (
     average_checkpoints,
@@ -18,7 +19,6 @@ from adasparse.training.checkpoints import (
     regular,
     use_default_permissions,
 )
-from adasparse.training.files import write_text
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import CHECKPOINTS, Report
 from adasparse.training.trainer import Scorer
@@ -155,8 +155,8 @@ def _save(
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        write_text(staging / "README.md", card)
-        write_text(staging / RESULTS, json.dumps(results, indent=2))
+        write_atomically(staging / "README.md", card)
+        write_atomically(staging / RESULTS, json.dumps(results, indent=2))
         use_default_permissions(staging)
         (output / RESULTS).unlink(missing_ok=True)
         for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):

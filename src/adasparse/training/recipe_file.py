@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from adasparse.training.files import write_text
+from adasparse._files import write_atomically
 from adasparse.training.recipe import MISTAKES
 
 Recipe = TypeVar("Recipe")
@@ -168,4 +168,4 @@ def _number(value: Any) -> float | None:
 
 def write_recipe(recipe: Any, path: str | Path) -> None:
     """Write a recipe as YAML, every value spelled out."""
-    write_text(path, yaml.safe_dump(asdict(recipe), sort_keys=False, allow_unicode=True))
+    write_atomically(path, yaml.safe_dump(asdict(recipe), sort_keys=False, allow_unicode=True))

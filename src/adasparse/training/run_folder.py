@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from adasparse._files import write_atomically
 from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
-from adasparse.training.files import write_text
 from adasparse.training.loading import read_json, refuse_code
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import read_recipe, write_recipe
@@ -127,7 +127,7 @@ def prepare_folder(
     folder = output / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     write_recipe(recipe, output / RECIPE)
-    write_text(output / IDENTITY, json.dumps(identity, indent=2))
+    write_atomically(output / IDENTITY, json.dumps(identity, indent=2))
     if not resume:
         return None
     shutil.rmtree(folder / STAGING, ignore_errors=True)
@@ -193,9 +193,7 @@ def undone_on_error(output: Path) -> Iterator[None]:
             if content is None:
                 path.unlink(missing_ok=True)
             elif path.read_bytes() != content:
-                partial = path.with_name(f".{path.name}.partial")
-                partial.write_bytes(content)
-                partial.replace(path)
+                write_atomically(path, content)
         folder = output / CHECKPOINTS
         if folder.is_dir() and not checkpoints(folder) and before[0] is None:
             shutil.rmtree(folder)

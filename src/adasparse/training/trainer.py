@@ -21,13 +21,13 @@ from transformers import (
 )
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from adasparse._files import write_atomically
 from adasparse.integrations.huggingface import SparsityTrainerMixin
 from adasparse.nn import alpha_parameters
 from adasparse.training.batches import RunningNumbers, TokenBatches
 from adasparse.training.callbacks import BestModel, SpeedMeter
 from adasparse.training.checkpoints import STAGING, is_disk_error, publish, rotate
 from adasparse.training.distributed import first_decides
-from adasparse.training.files import write_text
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import CHECKPOINTS
@@ -236,7 +236,7 @@ class EngineMixin:
             loss = self.accelerator.gather(self._tr_loss).mean().item()
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                write_text(staged / _LOSS, json.dumps([loss, self._globalstep_last_logged]))
+                write_atomically(staged / _LOSS, json.dumps([loss, self._globalstep_last_logged]))
                 publish(staged, folder)
                 rotate(
                     folder,

@@ -1,6 +1,5 @@
 """A prepared folder: pairs of token ids, memory-mapped, with their tokenizer and manifest."""
 
-import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
+from adasparse._files import file_hash
 from adasparse.training.loading import load_tokenizer
 
-__all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData", "sha256"]
+__all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData"]
 
 #: How ``manifest.json`` names the format of a prepared folder, and its version.
 FORMAT, VERSION = "adasparse-translation", 1
@@ -120,7 +120,7 @@ class PreparedData:
         changed = [
             name
             for name, expected in self.manifest["files"].items()
-            if sha256(self.folder / name) != expected["sha256"]
+            if file_hash(self.folder / name) != expected["sha256"]
         ]
         if changed:
             raise ValueError(
@@ -153,15 +153,6 @@ class PreparedData:
     def dev_target(self) -> list[str]:
         """Target sentences of the dev set, as they were given."""
         return _read_lines(self.folder / "dev.target.txt")
-
-
-def sha256(path: Path) -> str:
-    """Hash of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 from rich.progress import Progress
 
+from adasparse._files import file_hash
 from adasparse.translation.corpus import ParallelText
-from adasparse.translation.data import FORMAT, MANIFEST, SIDES, VERSION, PreparedData, sha256
+from adasparse.translation.data import FORMAT, MANIFEST, SIDES, VERSION, PreparedData
 from adasparse.translation.encode import encode_pairs
 from adasparse.translation.filters import Filters
 from adasparse.translation.selection import Candidates, Pair, write_candidates
@@ -266,7 +267,7 @@ def _describe_files(folder: Path) -> dict[str, Any]:
     return {
         path.relative_to(folder).as_posix(): {
             "bytes": path.stat().st_size,
-            "sha256": sha256(path),
+            "sha256": file_hash(path),
         }
         for path in paths
     }

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from adasparse.cli.bench import calls, lengths, memory
-from adasparse.cli.bench.calls import OURS, PACKAGE, SOFTMAX
+from adasparse.bench import calls, memory, tables
+from adasparse.bench.calls import OURS, PACKAGE, SOFTMAX
 
 
 def measure(run, *options):
@@ -65,7 +65,7 @@ def test_markdown_leaves_blank_what_was_not_measured(result):
         {"name": OURS, "shape": [1, 8, 4096, 64], "ms": 2.0, "gib": 0.5},
         {"name": PACKAGE, "shape": [1, 8, 4096, 64], "ms": None, "gib": 2.0},
     ]
-    lines = lengths.markdown(result("lengths", rows)).splitlines()
+    lines = tables.markdown(result("lengths", rows)).splitlines()
     assert lines[2] == "| 4096 | 2.0 |  | 512.0 | 2048.0 |"
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from adasparse.cli.bench import memory
-from adasparse.cli.bench.calls import SOFTMAX
+from adasparse.bench import memory
+from adasparse.bench.calls import SOFTMAX
 
 measured_peak = memory.peak_extra_gib  # before the tests of this directory replace it
 

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from adasparse.cli.bench import calls, ops_cases
+from adasparse.bench import calls, ops_cases
 
 
 def test_json_holds_every_comparison_and_the_machine(run):

@@ -5,8 +5,8 @@ import xml.etree.ElementTree
 
 import pytest
 
-import adasparse.cli.bench
-from adasparse.cli.bench.calls import OURS, PACKAGE, SOFTMAX
+import adasparse.bench
+from adasparse.bench.calls import OURS, PACKAGE, SOFTMAX
 
 LENGTHS = (256, 1024, 4096)
 
@@ -44,28 +44,28 @@ def test_same_numbers_give_the_same_file(run, lengths_file, tmp_path):
 
 def test_lines_hold_the_measured_numbers(lengths_file):
     pytest.importorskip("matplotlib")
-    from adasparse.cli.bench import draw
+    from adasparse.bench import figures
 
     result = json.loads(lengths_file.read_text())
-    axes = draw.time(result).axes[0]
+    axes = figures.time(result).axes[0]
     assert [len(line.get_xdata()) for line in axes.lines] == [3, 3, 2]  # the package ends early
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(1e-5 * 4096**2)
     assert {text.get_text() for text in axes.texts} >= {"torch SDPA, softmax"}
-    assert draw.memory(result).axes[0].lines[-1].get_ydata()[-1] == 0.5  # 8 × 4096² floats
+    assert figures.memory(result).axes[0].lines[-1].get_ydata()[-1] == 0.5  # 8 × 4096² floats
 
 
 def test_labels_that_would_overlap_move_apart(lengths_file):
     pytest.importorskip("matplotlib")
-    from adasparse.cli.bench import draw
+    from adasparse.bench import figures
 
-    axes = draw.memory(json.loads(lengths_file.read_text())).axes[0]  # all the functions alike
+    axes = figures.memory(json.loads(lengths_file.read_text())).axes[0]  # all the functions alike
     heights = sorted(text.get_position()[1] for text in axes.texts)
-    assert min(b - a for a, b in itertools.pairwise(heights)) >= draw.LABEL_GAP * 0.999
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= figures.LABEL_GAP * 0.999
 
 
 def test_missing_matplotlib_names_the_extra(run, lengths_file, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "adasparse.cli.bench.draw", raising=False)
-    monkeypatch.delattr(adasparse.cli.bench, "draw", raising=False)
+    monkeypatch.delitem(sys.modules, "adasparse.bench.figures", raising=False)
+    monkeypatch.delattr(adasparse.bench, "figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("plot", lengths_file, "--output", tmp_path / "x.svg")
     assert result.exit_code == 2

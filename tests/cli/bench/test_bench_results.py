@@ -1,10 +1,9 @@
 import os
-from pathlib import Path
 
 import pytest
 
-from adasparse.cli.bench import attention, lengths, ops
-from adasparse.cli.bench.results import write_atomically
+from adasparse._files import write_atomically
+from adasparse.bench import attention, lengths, ops
 
 BENCHMARKS = {"ops": ops, "attention": attention, "lengths": lengths}
 
@@ -20,7 +19,7 @@ def test_output_is_the_json_and_nothing_else_is_left(run, tmp_path, name):
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_output_directory_is_checked_before_measuring(run, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(BENCHMARKS[name], "measure", lambda _: pytest.fail("measured in vain"))
+    monkeypatch.setattr(BENCHMARKS[name], "measure", lambda *_: pytest.fail("measured in vain"))
     result = run(name, "--output", tmp_path / "missing" / "result.json")
     assert result.exit_code == 2
     assert "must exist" in result.stderr
@@ -33,7 +32,7 @@ def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, "new")
     assert path.read_text() == "old"

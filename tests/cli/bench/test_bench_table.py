@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from adasparse.cli.bench.table import markdown
+from adasparse.bench.tables import markdown
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.training import AsJson, message_console
 
 
@@ -38,7 +36,7 @@ def evaluate(
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.longcontext.reading import evaluate_reading
+        from adasparse.longcontext.language_eval import evaluate_reading
 
         hush_transformers()
         wanted = None if lengths is None else parse_numbers(lengths)

@@ -1,12 +1,11 @@
-"""``adasparse lm generate``: how a language model goes on."""
+"""``adasparse lm generate``: the continuation of a prompt by a language model."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
 
 
 def generate(
@@ -18,10 +17,10 @@ def generate(
     ] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
 ) -> None:
-    """Print a prompt and how a language model goes on."""
+    """Print a prompt followed by the continuation of a language model."""
     with user_errors():
-        from adasparse.longcontext.reading import go_on
+        from adasparse.longcontext.generate import continue_text
 
         hush_transformers()
-        found = go_on(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
+        found = continue_text(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
     typer.echo(found)

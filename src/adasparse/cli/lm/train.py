@@ -1,7 +1,6 @@
 """``adasparse lm train``: a language model from a recipe and a text."""
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
 from adasparse.cli.training import (
     AsJson,
     Changes,

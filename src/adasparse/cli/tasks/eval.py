@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.training import AsJson, message_console
 
 
@@ -35,10 +33,14 @@ def evaluate(
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.longcontext.ladder import evaluate_run, factors
+        from adasparse.longcontext.runs import task_recipe
+        from adasparse.longcontext.task_eval import evaluate_run, length_multiples
 
         hush_transformers()
-        wanted = factors(run, max_factor) if lengths is None else parse_numbers(lengths)
+        if lengths is None:
+            wanted = length_multiples(task_recipe(run), max_factor)
+        else:
+            wanted = parse_numbers(lengths)
         console = message_console()
         with Progress(console=console, transient=True) as bar:
             line = bar.add_task("scoring", total=len(set(wanted)))

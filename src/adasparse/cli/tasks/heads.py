@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.training import AsJson, message_console
 
 if TYPE_CHECKING:
@@ -44,12 +42,12 @@ def heads(
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.analysis.dispersion_runs import (
+        from adasparse.analysis.dispersion.runs import (
             measure_run,
             name_runs,
             plan_lengths,
-            write_dispersion,
         )
+        from adasparse.analysis.figures import write_dispersion
 
         hush_transformers()
         wanted = None if lengths is None else parse_numbers(lengths)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import (
+from adasparse.longcontext.tasks.streams import (
     Words,
     below,
     draw,
@@ -49,8 +49,8 @@ class MultiQueryRecall(Task):
     Ids 4 to 259 are the letters, 260 is the space and 261 the separator.
 
     Args:
-        share: Of the context that is pairs; there are 10,000 of them at most.
-        num_queries: How many keys are asked for.
+        share: Share of the context that is pairs; there are 10,000 of them at most.
+        num_queries: Number of keys that are asked for.
     """
 
     name: ClassVar[str] = "mqmtar"
