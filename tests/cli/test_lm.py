@@ -63,8 +63,8 @@ def test_a_dry_run_writes_nothing(tmp_path):
     ("arguments", "complaint"),
     [
         (("train", "RECIPE", "output=x"), "data is missing"),
-        (("train", "RECIPE", "output=x", "data=nothing.txt"), "there is no file nothing.txt"),
-        (("eval", "RUN", "--text", "nothing.txt"), "there is no file nothing.txt"),
+        (("train", "RECIPE", "output=x", "data=nothing.txt"), "here is no file nothing.txt"),
+        (("eval", "RUN", "--text", "nothing.txt"), "here is no file nothing.txt"),
         (("eval", "nothing", "--text", "TEXT"), "there is no nothing/recipe.yaml"),
         (("eval", "RUN", "--text", "TEXT", "--lengths", "0"), "got '0'"),
         (("generate", "RUN", "--prompt", ""), "must have a character"),

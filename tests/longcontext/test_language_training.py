@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -243,3 +244,22 @@ def test_a_continuation_begins_with_the_prompt_and_depends_on_the_seed():
     assert texts[0] == texts[1] != texts[2]
     with pytest.raises(ValueError, match="must have a character"):
         continue_text(language_run(), "")
+
+
+def test_a_training_killed_at_its_very_end_is_finished_alike(tmp_path, monkeypatch):
+    """Configurations used to lack the padding token, which a Trainer sets when it starts."""
+    whole = train_language(language_recipe(tmp_path / "whole"))
+
+    def killed(*args, **kwargs):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["adasparse.training.fit"], "finish_run", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_language(language_recipe(tmp_path / "run"))
+    run = train_language(language_recipe(tmp_path / "run"), resume=True)
+    for name in (
+        *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+        *("model.safetensors", "results.json", "README.md"),
+    ):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name

@@ -175,6 +175,18 @@ def test_only_the_first_process_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "line", ["[]", "3", "null", "{}", '{"step": "3"}', "[" * 100_000], ids=lambda x: x[:12]
+)
+def test_a_damaged_line_ends_the_log(tmp_path, line):
+    """It used to end in a traceback where the step was read."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    assert read_log(path) == [{"step": 1}]
+    TrainingLog(path).on_train_begin(ARGS, state(2), TrainerControl())
+    assert path.read_text() == '{"step": 1}\n'
+
+
 def test_a_missing_log_is_empty(tmp_path):
     assert read_log(tmp_path / "log.jsonl") == []
 

@@ -135,6 +135,7 @@ class LanguageJob:
             best=BestModel("eval_loss", is_better_high=False, patience=recipe.patience),
             alpha_lr_factor=recipe.alpha_lr_factor,
             tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
         )
 
     def _build_model(self, **tokens: int) -> LongContextForCausalLM:

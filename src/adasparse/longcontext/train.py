@@ -135,6 +135,7 @@ class TaskJob:
             best=BestModel("eval_exact_match", is_better_high=True, patience=recipe.patience),
             alpha_lr_factor=recipe.alpha_lr_factor,
             tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
         )
 
     def model_card(self, model: PreTrainedModel, results: Results) -> str:

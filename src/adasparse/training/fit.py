@@ -90,6 +90,8 @@ def _train(trainer: EngineTrainer, checkpoint: Path | None, report: Report) -> b
         raise
     finally:
         request.restore()
+        if trainer.tensorboard is not None:
+            trainer.tensorboard.restore()
     if request.is_asked and trainer.state.global_step < trainer.state.max_steps:
         raise TrainingStopped(f"Stopped after step {trainer.state.global_step}, as asked.")
     return True

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from adasparse._files import write_atomically
-from adasparse.training.checkpoints import STAGING, checkpoint_step, checkpoints, latest_intact
+from adasparse.training.checkpoints import STAGING, checkpoint_step, latest_intact
 from adasparse.training.loading import read_json, refuse_code
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import read_recipe, write_recipe
@@ -180,21 +180,17 @@ def _lock(descriptor: int, output: Path) -> None:
 
 @contextmanager
 def undone_on_error(output: Path) -> Iterator[None]:
-    """Put recipe and identity back if the block fails, so that a failure leaves no trace.
-
-    Checkpoints and everything else of a training that has begun stay.
-    """
-    files = [output / RECIPE, output / IDENTITY]
-    before = [path.read_bytes() if path.is_file() else None for path in files]
+    """Put a run folder back as it was if the block fails: recipe, identity and all that is new."""
+    known = set(output.iterdir())
+    kept = {
+        path: path.read_bytes() for path in (output / RECIPE, output / IDENTITY) if path in known
+    }
     try:
         yield
     except BaseException:
-        for path, content in zip(files, before, strict=True):
-            if content is None:
-                path.unlink(missing_ok=True)
-            elif path.read_bytes() != content:
+        for path in set(output.iterdir()) - known:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path, content in kept.items():
+            if path.read_bytes() != content:
                 write_atomically(path, content)
-        folder = output / CHECKPOINTS
-        if folder.is_dir() and not checkpoints(folder) and before[0] is None:
-            shutil.rmtree(folder)
         raise

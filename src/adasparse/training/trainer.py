@@ -19,7 +19,6 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.integrations.integration_utils import TensorBoardCallback
 
 from adasparse._files import write_atomically
 from adasparse.integrations.huggingface import SparsityTrainerMixin
@@ -31,6 +30,7 @@ from adasparse.training.distributed import first_decides
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import CHECKPOINTS
+from adasparse.training.tensorboard import TensorBoardLog
 
 #: Loss summed since the last line of the log, in a checkpoint.
 _LOSS = "loss.json"
@@ -100,6 +100,7 @@ class EngineMixin:
         best: Selects the best checkpoint; it is also added as a callback.
         alpha_lr_factor: Factor on the learning rate for learned values of alpha.
         tensorboard: Folder for TensorBoard; nothing is written if None.
+        report: Receives messages for the user.
     """
 
     # Attributes of the Trainer.
@@ -117,6 +118,8 @@ class EngineMixin:
     _globalstep_last_logged: int
     _tr_loss: Tensor
 
+    tensorboard: TensorBoardLog | None = None
+
     def __init__(
         self,
         *args: Any,
@@ -126,6 +129,7 @@ class EngineMixin:
         best: BestModel,
         alpha_lr_factor: float = 1.0,
         tensorboard: str | Path | None = None,
+        report: Callable[[str], None] = lambda message: None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -141,9 +145,8 @@ class EngineMixin:
         for callback in (self._loss_since_log, self._speed, best):
             trainer.add_callback(callback)
         if tensorboard is not None:
-            writer = TensorBoardCallback()
-            writer.logging_dir = str(tensorboard)
-            trainer.add_callback(writer)
+            self.tensorboard = TensorBoardLog(tensorboard, report)
+            trainer.add_callback(self.tensorboard)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return the batches of this process."""

@@ -98,9 +98,11 @@ class TranslationJob:
         """The prepared data.
 
         Raises:
-            ValueError: If the development sentences or all training pairs are too long.
+            ValueError: If files have changed since they were prepared, or if the development
+                sentences or all training pairs are too long.
         """
         data, limit = PreparedData.open(self.recipe.data), self.recipe.max_positions
+        first_decides(data.verify)
         shortest = int(pair_lengths(data.train).min())
         if shortest > limit:
             raise ValueError(
@@ -121,8 +123,7 @@ class TranslationJob:
         return np.flatnonzero(pair_lengths(self.data.train) <= self.recipe.max_positions)
 
     def identity(self) -> Identity:
-        """Verify the data and return a hash of their content."""
-        first_decides(self.data.verify)
+        """Return a hash of the content of the data."""
         files = json.dumps(self.data.manifest["files"], sort_keys=True)
         return {"content of data": hashlib.sha256(files.encode()).hexdigest()[:16]}
 
@@ -152,6 +153,7 @@ class TranslationJob:
             ),
             alpha_lr_factor=recipe.alpha_lr_factor,
             tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
             scorer=DevScorer(data, recipe),
         )
 
