@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
 from adasparse.training import loading, read_recipe
+from adasparse.training.recipe import MISTAKES
 from adasparse.training.run_folder import RECIPE
 
 Recipe = TypeVar("Recipe", bound=LongContextRecipe)
@@ -27,6 +28,8 @@ def _read(cls: type[Recipe], run: str | Path, command: str) -> Recipe:
     try:
         return read_recipe(cls, path)
     except ValueError as error:
+        if not str(error).startswith(MISTAKES):
+            raise  # it is no recipe at all
         raise ValueError(
             f"The run must be one of 'adasparse {command}'; the recipe of {run} is of another kind."
         ) from error

@@ -66,7 +66,7 @@ def is_intact(folder: str | Path) -> bool:
         return bool(hashes) and all(
             file_hash(folder / name) == known for name, known in hashes.items()
         )
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 

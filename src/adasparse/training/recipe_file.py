@@ -96,11 +96,12 @@ def check_recipe(cls: type[Recipe], values: Mapping[str, Any]) -> Recipe:
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     mistakes, given = [], {}
+    unknown = [_short.repr(key) for key in values if key not in known]
+    if unknown:
+        keys = ", ".join(sorted(known))
+        mistakes.append(f"unknown key {', '.join(unknown[:9])} (the keys are {keys})")
     for key, value in values.items():
         if key not in known:
-            mistakes.append(
-                f"unknown key {_short.repr(key)} (the keys are {', '.join(sorted(known))})"
-            )
             continue
         try:
             given[key] = _convert(value, hints[key])
