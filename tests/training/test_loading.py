@@ -151,6 +151,14 @@ def test_code_beside_a_prepared_tokenizer_is_refused(tmp_path):
         _ = PreparedData.open(tmp_path / "data").tokenizer
 
 
+def test_a_recipe_that_is_a_trap_is_refused(tmp_path):
+    """Aliases that stand for 10**9 values used to take all of memory."""
+    shutil.copytree(small_run(), tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "run/recipe.yaml").write_text("a: &a [x, x]\nb: [*a, *a]\n")
+    with pytest.raises(ValueError, match=r"recipe\.yaml must be YAML: aliases such as \*a are not"):
+        load_for_analysis(tmp_path / "run")
+
+
 def test_a_pooler_that_nobody_saved_is_fine(tmp_path):
     """A model loaded as another class than it was saved as may have new weights outside layers."""
     from transformers import AutoModel, BertConfig, BertForMaskedLM

@@ -133,7 +133,7 @@ def _read(files: list[Path]) -> tuple[list[str], list[str]]:
 
 
 def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
-    """Tell which lines are too long and are left empty, or refuse them."""
+    """Report lines that are too long and are left empty, or refuse them."""
     if not lengths:
         return
     shown = ", ".join(f"{place} ({length} tokens)" for place, length in [*lengths.items()][:5])
@@ -149,7 +149,7 @@ def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
 def _lines(
     number: int, source: str, translations: list[Any], n_best: int, scores: bool, as_json: bool
 ) -> list[str]:
-    """Return what is written for one sentence."""
+    """Return the lines for one sentence."""
     texts = [x.text.replace("\n", " ").replace("\r", " ") for x in translations]
     pairs = list(zip(texts, translations, strict=True))
     if as_json:

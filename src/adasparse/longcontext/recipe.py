@@ -1,5 +1,6 @@
 """Recipes of long-context models: tasks and language models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ class LongContextRecipe(TrainingRecipe):
         dropout: Dropout on the output of each sublayer.
         batch_size: Examples of a batch.
     """
+
+    limits: ClassVar[Mapping[str, int]] = {**TrainingRecipe.limits, "layers": 1000}
 
     attention: AttentionKind = "asentmax"
     positions: PositionKind = "nape"

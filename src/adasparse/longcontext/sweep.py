@@ -1,4 +1,4 @@
-"""The same task with several kinds of attention, positions and seeds."""
+"""Sweeps: one task with several kinds of attention, positions and seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def run_one(
 
     Args:
         recipe: Recipe of the training.
-        lengths: At which lengths to score.
+        lengths: Lengths to score.
         examples: Number of examples at each length.
         report: Called with messages for the user.
         progress: Progress display; nothing is shown if None.

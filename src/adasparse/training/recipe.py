@@ -8,8 +8,6 @@ from typing import ClassVar, Literal, get_args
 MISTAKES = "The recipe has mistakes: "
 #: Largest value of a setting that is an integer; more is a slip of the keyboard.
 MOST = 10**9
-#: Largest seed that NumPy accepts.
-MOST_SEED = 2**32 - 1
 
 Schedule = Literal["inverse-sqrt", "linear", "cosine"]
 
@@ -49,6 +47,9 @@ class TrainingRecipe:
         *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
         *("threads", "workers", "output", "accumulate"),
     )
+
+    #: Largest values of settings that must be smaller than ``MOST``; NumPy limits seeds.
+    limits: ClassVar[Mapping[str, int]] = {"seed": 2**32 - 1, "threads": 1024, "workers": 1024}
 
     output: str
     max_steps: int = 100_000
@@ -91,11 +92,10 @@ class TrainingRecipe:
 
     def _too_large(self) -> list[str]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        most = {name: MOST_SEED if name == "seed" else MOST for name in values}
         return [
-            f"{name} must be at most {most[name]:,}; got {value}"
+            f"{name} must be at most {self.limits.get(name, MOST):,}; got {value}"
             for name, value in values.items()
-            if isinstance(value, int) and value > most[name]
+            if isinstance(value, int) and value > self.limits.get(name, MOST)
         ]
 
     def _training_mistakes(self) -> list[str]:

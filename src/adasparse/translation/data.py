@@ -16,7 +16,7 @@ from adasparse.training.loading import load_tokenizer
 
 __all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData"]
 
-#: How ``manifest.json`` names the format of a prepared folder, and its version.
+#: Name of the format of a prepared folder in ``manifest.json``, and its version.
 FORMAT, VERSION = "adasparse-translation", 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
@@ -87,7 +87,7 @@ def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 class PreparedData:
-    """What ``adasparse prepare`` wrote: both splits, the tokenizer and the manifest.
+    """Prepared data: both splits, the tokenizer and the manifest.
 
     Open it with :meth:`open`, which checks that the folder is whole.
     """
@@ -98,7 +98,7 @@ class PreparedData:
 
     @classmethod
     def open(cls, folder: str | Path) -> "PreparedData":
-        """The data in a prepared folder, after a quick check of its files' sizes.
+        """Return the data in a prepared folder, after a quick check of its files' sizes.
 
         Raises:
             FileNotFoundError: There is no such folder, or one of its files is missing.

@@ -13,6 +13,7 @@ from transformers import (
 )
 
 from adasparse.translation.model import padded
+from adasparse.translation.recipe import MOST_BEAMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,8 @@ class Translation:
 
 #: Numbers that a search may keep, of all its steps: those of one batch, over the vocabulary.
 _MOST_NUMBERS = 2**28
-#: Largest number of beams, and largest exponent of the length.
-MOST_BEAMS, MOST_PENALTY = 256, 10
+#: Largest exponent of the length.
+MOST_PENALTY = 10
 #: Translation of an empty line.
 EMPTY = Translation(text="", score=0.0, ids=())
 

@@ -1,5 +1,6 @@
 """Recipe of a translation model: its data, sizes and training settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -7,6 +8,8 @@ from adasparse.integrations.huggingface import SparsityConfig
 from adasparse.training.recipe import TrainingRecipe
 
 Attention = Literal["softmax", "entmax", "adaptive"]
+#: Largest number of beams of a search.
+MOST_BEAMS = 256
 #: Fields whose values are among a few words.
 CHOICES = {"attention": get_args(Attention), "monitor": ("bleu", "loss")}
 
@@ -38,6 +41,10 @@ class TranslationRecipe(TrainingRecipe):
 
     #: The data are compared by content.
     resumable: ClassVar[tuple[str, ...]] = (*TrainingRecipe.resumable, "data")
+    limits: ClassVar[Mapping[str, int]] = {
+        **TrainingRecipe.limits,
+        **{"encoder_layers": 1000, "decoder_layers": 1000, "eval_beam": MOST_BEAMS},
+    }
 
     data: str
     attention: Attention = "adaptive"

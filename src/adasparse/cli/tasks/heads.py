@@ -29,7 +29,7 @@ def heads(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 16,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 20,
+    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Measure how the attention of each head spreads out as the context grows.
