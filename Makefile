@@ -3,15 +3,16 @@ PYTHON ?= python3
 WORKERS ?= 2
 
 BIN := .venv/bin
+CSRC := $(shell find csrc -name "*.h" -o -name "*.cpp")
 INSTALLED := .venv/.installed
-SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(wildcard csrc/*.h csrc/*.cpp)
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(CSRC)
 CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs sanitize format clean
+.PHONY: help demo test check bench docs kernel-test sanitize format stub clean
 
 help:  ## Show this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: $(INSTALLED)  ## Train a translation model and show what its heads learned, in minutes
 	$(BIN)/adasparse demo
@@ -22,6 +23,7 @@ test: $(INSTALLED)  ## Run the tests, those in docstrings and the README include
 		$(BIN)/pytest -n $(WORKERS)
 
 check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
+	$(BIN)/clang-format --dry-run --Werror $(CSRC)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -34,6 +36,11 @@ bench: $(INSTALLED)  ## Time operators and attention next to known ones, in some
 docs: $(INSTALLED)  ## Build the documentation into build/site
 	$(BIN)/mkdocs build --quiet
 
+kernel-test: $(if $(shell command -v cmake),,$(INSTALLED))  ## Build and run the C++ tests; FILTER=name picks some
+	$(CMAKE) -S . -B build/kernel-test -DADASPARSE_TESTS=ON
+	$(CMAKE) --build build/kernel-test --parallel $(WORKERS)
+	build/kernel-test/kernel_tests $(FILTER)
+
 sanitize: sanitize-address,undefined sanitize-thread  ## Run the C++ tests under the sanitizers
 
 sanitize-%: $(if $(shell command -v cmake),,$(INSTALLED))
@@ -42,8 +49,13 @@ sanitize-%: $(if $(shell command -v cmake),,$(INSTALLED))
 	build/sanitize-$*/kernel_tests
 
 format: $(INSTALLED)  ## Format the code and fix what can be fixed
+	$(BIN)/clang-format -i $(CSRC)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+stub: $(INSTALLED)  ## Write the types of the compiled extension after a change to its bindings
+	$(BIN)/python -m nanobind.stubgen -m adasparse.kernels._native \
+		-o src/adasparse/kernels/_native.pyi
 
 clean:  ## Remove what was built; .venv stays, and is brought up to date by the next target
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

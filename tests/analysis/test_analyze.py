@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
 from adasparse.analysis import analyze, record
 from adasparse.analysis.measures.collect import measure_heads
 from adasparse.analysis.runs import Run
+from support.sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
 ALL = {
     "alpha_trajectories",

@@ -52,13 +52,13 @@ def test_wrong_results_exit_with_1(monkeypatch, wrong):
 
 
 def test_missing_kernels_are_explained(monkeypatch):
-    monkeypatch.setattr(cpu, "_native", None)
+    monkeypatch.setattr(cpu.native, "extension", None)
     monkeypatch.setattr(cpu, "missing_reason", "no module named [_native]")
     result = run()
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "present no: no module named [_native]" in text
-    assert "CPU tensors plain (the compiled kernels are missing" in text
+    assert "CPU tensors torch (cpu: the compiled kernels are missing: no module named" in text
 
 
 def test_extras_are_found_without_importing_them(monkeypatch):

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from adasparse.cli.main import app
-from longcontext.small_language import held_out, language_file, language_run, text_file
-from longcontext.small_tasks import task_file, task_run
-from small_runs import recipe_file, small_data, small_run
+from support.small_language import held_out, language_file, language_run, text_file
+from support.small_runs import recipe_file, small_data, small_run
+from support.small_tasks import task_file, task_run
 
 CODE = """
 from pathlib import Path

@@ -23,15 +23,15 @@ from adasparse.longcontext.sweep import read_evaluations
 from adasparse.longcontext.task_eval import evaluate_run
 from adasparse.longcontext.text import encode, open_tokens, read_text, train_tokenizer
 from adasparse.training import dry_run, read_log
-from longcontext.small_language import (
+from support.small_language import (
     held_out,
     language_recipe,
     language_run,
     novel,
     text_file,
 )
-from longcontext.small_models import model
-from longcontext.small_tasks import task_run
+from support.small_models import model
+from support.small_tasks import task_run
 
 TOKENIZER = train_tokenizer(novel(300, seed=5), vocab_size=300)
 

@@ -14,8 +14,8 @@ from adasparse.longcontext.sweep import read_evaluations, run_one, sweep_recipes
 from adasparse.longcontext.task_eval import evaluate_run, length_multiples
 from adasparse.longcontext.train import TaskCollator, TaskJob, train_task
 from adasparse.training import dry_run, read_log, read_recipe
-from longcontext.small_tasks import SETTINGS, task_file, task_recipe, task_run
-from small_runs import command, log_of, run
+from support.small_runs import command, log_of, run
+from support.small_tasks import SETTINGS, task_file, task_recipe, task_run
 
 
 class Breaks(TrainerCallback):

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import softplus
 
 from adasparse.nn import LengthScale, visible_keys
-from helpers import randn
+from support.helpers import randn
 
 
 def test_visible_keys_without_a_mask():

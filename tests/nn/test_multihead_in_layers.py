@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adasparse.nn import LearnedAlpha, MultiheadAttention
-from helpers import randn
+from support.helpers import randn
 
 E, H, B, N = 16, 4, 3, 7
 PADDING = torch.arange(N) >= torch.tensor([7, 4, 2])[:, None]

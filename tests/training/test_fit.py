@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerCallback
 
 from adasparse.training import (
     TokenBatches,
@@ -23,20 +22,7 @@ from adasparse.training import (
     read_results,
 )
 from adasparse.training.trainer import recipe_arguments
-from training.toy import LENGTHS, ToyModel, ToyScorer, toy_job
-
-
-class Watch(TrainerCallback):
-    """Stands in for the progress bar; calls a function at the end of each step."""
-
-    def __init__(self, action):
-        self.action = action
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.action(state.global_step, kwargs)
-
-    def close(self):
-        pass
+from support.toy_job import LENGTHS, ToyModel, ToyScorer, Watch, toy_job
 
 
 class Crash(Exception):  # noqa: N818  # not an error of ours
@@ -285,8 +271,7 @@ def start(output: Path, *, seconds: float = 60) -> subprocess.Popen:
     code = (
         "import time\n"
         "from adasparse.training import fit\n"
-        "from training.test_fit import Watch\n"
-        "from training.toy import toy_job\n"
+        "from support.toy_job import Watch, toy_job\n"
         f"stay = Watch(lambda step, _: (print(step, flush=True), time.sleep({seconds}))"
         " if step == 2 else None)\n"
         f"fit(toy_job({str(output)!r}, workers=1), progress=stay)\n"

@@ -11,9 +11,9 @@ from adasparse.analysis.runs import load_run as load_for_analysis
 from adasparse.longcontext.runs import load_language_run, load_task_run
 from adasparse.translation.data import PreparedData
 from adasparse.translation.runs import load_run
-from longcontext.small_language import language_run
-from longcontext.small_tasks import task_run
-from small_runs import small_data, small_run
+from support.small_language import language_run
+from support.small_runs import small_data, small_run
+from support.small_tasks import task_run
 
 RUNS = {
     load_run: small_run,

@@ -8,7 +8,7 @@ import yaml
 
 from adasparse.training import check_recipe, read_recipe, write_recipe
 from adasparse.translation.recipe import TranslationRecipe
-from small_runs import SETTINGS, small_recipe
+from support.small_runs import SETTINGS, small_recipe
 
 MINIMAL = {"data": "d", "output": "o"}
 

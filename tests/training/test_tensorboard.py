@@ -7,7 +7,7 @@ import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from adasparse.longcontext.train import train_task
-from longcontext.small_tasks import task_recipe
+from support.small_tasks import task_recipe
 
 
 @pytest.mark.parametrize("call", [1, 4])

@@ -10,7 +10,7 @@ from adasparse.translation.data import PreparedData
 from adasparse.translation.decode import EMPTY, too_long, translate
 from adasparse.translation.model import PairCollator
 from adasparse.translation.runs import load_run
-from small_runs import small_data, small_run
+from support.small_runs import small_data, small_run
 
 SENTENCES = ["zwei drei", "eins", "neun acht sieben sechs fünf vier", "drei", "zehn zehn zwei"]
 

@@ -14,7 +14,7 @@ from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.runs import load_run
 from adasparse.translation.score import score
 from adasparse.translation.train import DevScorer, TranslationJob, pair_lengths, train
-from small_runs import log_of, results_of, small_data, small_recipe, small_run
+from support.small_runs import log_of, results_of, small_data, small_recipe, small_run
 
 
 def trainer_of(output, **changes):

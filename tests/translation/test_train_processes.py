@@ -13,7 +13,7 @@ import pytest
 
 from adasparse.training import checkpoints, read_log
 from adasparse.translation.train import train
-from small_runs import (
+from support.small_runs import (
     assert_same_run,
     log_of,
     recipe_file,

@@ -10,7 +10,14 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from adasparse.training import TrainingStopped, checkpoints, is_intact, read_log
 from adasparse.translation.train import train
-from small_runs import assert_same_run, log_of, small_data, small_recipe, small_run, state_of
+from support.small_runs import (
+    assert_same_run,
+    log_of,
+    small_data,
+    small_recipe,
+    small_run,
+    state_of,
+)
 
 slow = pytest.mark.slow
 

@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from adasparse._deprecated import moved_names
-from adasparse.longcontext.attention import AttentionCall, watching
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.longcontext.config import LongContextConfig
 from adasparse.longcontext.length_scores import LengthScore, LengthScores, evaluate_lengths
 from adasparse.longcontext.metrics import Correct, count_correct, wilson_interval

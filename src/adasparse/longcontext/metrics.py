@@ -31,8 +31,8 @@ class Correct:
 def count_correct(model: nn.Module, batch: TaskBatch) -> Correct:
     """Compare predictions with labels, in one pass that reads the right tokens before each.
 
-    Greedy decoding continues with its own tokens. They are the right ones up to its first mistake, so
-    it makes none if and only if there is none here: ``exact`` is what decoding would give.
+    Greedy decoding continues with its own tokens, which are right up to its first mistake: it
+    makes none if and only if there is none here, so ``exact`` is what decoding would give.
 
     Args:
         model: A causal language model of transformers; set it to ``eval()`` before.

@@ -12,7 +12,7 @@ from adasparse.analysis.recording.attention_weights import BatchWeights, sparse_
 from adasparse.analysis.recording.layer_weights import Array, LayerWeights
 from adasparse.analysis.recording.recorder import Ids, Recorder
 from adasparse.analysis.recording.storage import RecordedSentence, Recording
-from adasparse.integrations.huggingface.attention import AttentionCall
+from adasparse.integrations.calls import AttentionCall
 
 
 def record_generated(

@@ -14,7 +14,7 @@ from adasparse.analysis.recording.layer_weights import Array
 from adasparse.analysis.recording.storage import SIDES, RecordedSentence, Recording
 from adasparse.analysis.recording.watched_model import WatchedModel
 from adasparse.analysis.tokens.reader import TokenReader
-from adasparse.integrations.huggingface.attention import AttentionCall
+from adasparse.integrations.calls import AttentionCall
 
 #: Texts longer than this many tokens keep the largest weights of each row only, unless told.
 LONG, LONG_TOP = 1024, 64
