@@ -73,9 +73,14 @@ struct BackwardRows {
     if (a.grad_slopes) {
       const Distance distance(in, visible_keys(in, length_of(in, head / in.heads), i), i);
       double total = 0;
-      for (int64_t e = 0; e < n; ++e)
-        total -= static_cast<double>(by_score[e]) *
-                 static_cast<double>(distance.to(index ? index[e] : first + e));
+      const auto add = [&](const auto& column) {
+        for (int64_t e = 0; e < n; ++e)
+          total -= static_cast<double>(by_score[e]) * static_cast<double>(distance.to(column(e)));
+      };
+      if (index)
+        add([&](int64_t e) -> int64_t { return index[e]; });
+      else
+        add([&](int64_t e) { return first + e; });
       a.grad_slopes[number] = total;
     }
     if (a.grad_mask) {

@@ -162,7 +162,7 @@ ADASPARSE_INLINE X log_positive(X x) {
 }
 
 // (1 + x)^power. Range: 1 + x > 0, power > 0 and a result up to 2^127; underflow is gradual. Error:
-// at most 2 + 2 |log of the result| ULP, where the result is normal: that of exp(power * log1p(x)).
+// at most 2 + 4 |log of the result| ULP, where the result is normal: that of exp(power * log1p(x)).
 // Source: the polynomials of log_with_rest and, in float, a fitted one of degree 6 for 2^r.
 template <class X>
 ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {
@@ -197,7 +197,7 @@ ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {
   }
 }
 
-// e^x, roughly: for a first guess. Range: -80 <= x <= 0; smaller x give about 0. Error: at most 3%
+// e^x, roughly: for a first guess. Range: -80 <= x <= 0; smaller x give about 0. Error: at most 4%
 // in float; exp in double. Source: Schraudolph, "A fast, compact approximation of the exponential
 // function" (1999): x log2(e) in the bits of the exponent, shifted for the smallest relative error.
 ADASPARSE_INLINE FloatVector rough_exp(FloatVector x) {

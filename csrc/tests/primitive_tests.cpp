@@ -169,7 +169,7 @@ void test_power() {
         static_cast<long double>(power) * std::log1p(static_cast<long double>(x));
     if (exact_log < lowest) continue;
     const Vec<T> got = power_of_1p<Vec<T>>(broadcast<T>(x), power);
-    const double bound = 2 + 2 * std::fabs(static_cast<double>(exact_log));
+    const double bound = 2 + 4 * std::fabs(static_cast<double>(exact_log));
     const double off = units_off(got[0], std::exp(exact_log)) / bound;
     if (off > worst) worst = off, worst_x = x, worst_power = power;
   }
@@ -186,7 +186,7 @@ void test_rough_exp() {
         std::fabs(static_cast<double>(rough_exp(broadcast<float>(x))[0]) / exact - 1);
     if (off > worst) worst = off;
   }
-  CHECK(worst <= 0.03, "%s rough_exp is off by %g", kIsa, worst);
+  CHECK(worst <= 0.04, "%s rough_exp is off by %g", kIsa, worst);
   CHECK(rough_exp(broadcast<float>(-1000.f))[0] < 1e-30f, "%s rough_exp(-1000)", kIsa);
 }
 
