@@ -11,8 +11,8 @@ from transformers import MarianConfig, MarianMTModel, TrainerControl, TrainerSta
 
 from adasparse import sparsify
 from adasparse.training import BestModel, TrainingLog, read_log
-from adasparse.training import monitor as monitor_module
-from adasparse.training.monitor import SpeedMeter, StopRequest
+from adasparse.training import callbacks as callbacks_module
+from adasparse.training.callbacks import SpeedMeter, StopRequest
 
 ARGS = SimpleNamespace(world_size=1, device="cpu")
 
@@ -97,7 +97,7 @@ def test_a_second_signal_stops_at_once(monkeypatch):
 
 def test_speed_leaves_out_evaluation_and_saving(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(monitor_module.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(callbacks_module.time, "perf_counter", lambda: clock.now)
     meter = SpeedMeter()
 
     def passes(seconds):
@@ -173,6 +173,18 @@ def test_only_the_first_process_writes(tmp_path):
     log.on_train_begin(ARGS, other, TrainerControl())
     log.on_log(ARGS, other, TrainerControl(), logs={"loss": 1.0})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "3", "null", "{}", '{"step": "3"}', "[" * 100_000], ids=lambda x: x[:12]
+)
+def test_a_damaged_line_ends_the_log(tmp_path, line):
+    """It used to end in a traceback where the step was read."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    assert read_log(path) == [{"step": 1}]
+    TrainingLog(path).on_train_begin(ARGS, state(2), TrainerControl())
+    assert path.read_text() == '{"step": 1}\n'
 
 
 def test_a_missing_log_is_empty(tmp_path):

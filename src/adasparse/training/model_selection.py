@@ -1,24 +1,26 @@
-"""The end of a training: which weights to keep, and a folder that anyone can load."""
+"""Selection of the final model of a run, and its files."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from safetensors.torch import load_file
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from adasparse._files import write_atomically
+from adasparse.training.callbacks import BestModel
 from adasparse.training.checkpoints import (
     average_checkpoints,
     checkpoint_step,
     checkpoints,
     is_intact,
     regular,
+    use_default_permissions,
 )
-from adasparse.training.folder import CHECKPOINTS
-from adasparse.training.monitor import BestModel
+from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.run_folder import CHECKPOINTS, Report
 from adasparse.training.trainer import Scorer
 
 RESULTS = "results.json"
@@ -28,39 +30,67 @@ _WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
 _LAST = {"config.json": 1, RESULTS: 2}
 
 
-def is_finished(recipe: Any, step: int) -> bool:
+class Results(TypedDict):
+    """Content of ``results.json``.
+
+    Args:
+        model: Name of the chosen candidate.
+        step: Step of the last checkpoint.
+        average: Number of checkpoints that the recipe asked to average.
+        candidates: Scores of all candidates on development data.
+    """
+
+    model: str
+    step: int
+    average: int
+    candidates: dict[str, dict[str, float]]
+
+
+def is_finished(recipe: TrainingRecipe, step: int) -> bool:
     """Tell whether the model of a run is that of the checkpoint after ``step`` steps."""
     path = Path(recipe.output) / RESULTS
     if not path.is_file():
         return False
-    results = json.loads(path.read_text(encoding="utf-8"))
-    return bool(results["step"] == step and results["average"] == recipe.average)
+    results = read_results(recipe.output)
+    return results["step"] == step and results["average"] == recipe.average
+
+
+def read_results(output: str | Path) -> Results:
+    """Return the results of a finished run."""
+    path = Path(output) / RESULTS
+    try:
+        results: Results = json.loads(path.read_text(encoding="utf-8"))
+        _ = results["candidates"][results["model"]], results["step"], results["average"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is damaged: {error}. Remove it and add --resume to write it again."
+        ) from error
+    return results
 
 
 def finish_run(
     model: PreTrainedModel,
-    recipe: Any,
+    recipe: TrainingRecipe,
     scorer: Scorer,
     *,
     best: BestModel,
-    tokenizer: Any,
-    card: Callable[[PreTrainedModel, dict[str, Any]], str],
-    report: Callable[[str], None],
-) -> dict[str, Any]:
+    tokenizer: PreTrainedTokenizerBase | None,
+    card: Callable[[PreTrainedModel, Results], str],
+    report: Report,
+) -> Results:
     """Save the best of last checkpoint, best checkpoint and average of the last, with a model card.
 
     Args:
-        model: Gets the weights of each.
-        recipe: How it was trained: ``output``, ``average`` and ``save_steps`` of it count.
+        model: Receives the weights of each.
+        recipe: Settings; ``output``, ``average`` and ``save_steps`` are used.
         scorer: Scores on development data, which decide.
-        best: Which checkpoint was the best, by which score.
-        tokenizer: Saved with the model, unless None.
-        card: Makes the model card of a model and its results.
-        report: Gets a message for each damaged checkpoint.
+        best: The best checkpoint and its score.
+        tokenizer: Tokenizer to save with the model, unless None.
+        card: Returns the model card of a model and its results.
+        report: Receives a message for each damaged checkpoint.
 
     Returns:
-        What ``results.json`` says: ``model``, the name of the candidate that was taken, ``step``,
-        and the scores of all ``candidates`` on development data.
+        The content of ``results.json``.
     """
     output = Path(recipe.output)
     folder = output / CHECKPOINTS
@@ -73,7 +103,7 @@ def finish_run(
     chosen = max(candidates, key=lambda name: sign * candidates[name][metric])
     _load(model, weights[chosen])
     (folder / _AVERAGE).unlink(missing_ok=True)
-    results = {
+    results: Results = {
         "model": chosen,
         "step": step,
         "average": recipe.average,
@@ -84,7 +114,7 @@ def finish_run(
 
 
 def _candidates(
-    folder: Path, recipe: Any, best_step: int | None, report: Callable[[str], None]
+    folder: Path, recipe: TrainingRecipe, best_step: int | None, report: Report
 ) -> tuple[dict[str, Path], int]:
     """Return the weights to choose from, by name, and the step of the last checkpoint."""
     found = []
@@ -114,9 +144,9 @@ def _load(model: PreTrainedModel, path: Path) -> None:
 def _save(
     output: Path,
     model: PreTrainedModel,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
     card: str,
-    results: dict[str, Any],
+    results: Results,
 ) -> None:
     """Write the files of the model elsewhere, then move each to its place, the results last."""
     staging = output / ".model.partial"
@@ -127,6 +157,7 @@ def _save(
             tokenizer.save_pretrained(staging)
         write_atomically(staging / "README.md", card)
         write_atomically(staging / RESULTS, json.dumps(results, indent=2))
+        use_default_permissions(staging)
         (output / RESULTS).unlink(missing_ok=True)
         for path in sorted(staging.iterdir(), key=lambda path: _LAST.get(path.name, 0)):
             path.replace(output / path.name)

@@ -1,4 +1,4 @@
-"""What watches training: the best model so far, the log, the request to stop."""
+"""Callbacks of training: best model, speed, log, requests to stop."""
 
 import json
 import math
@@ -19,12 +19,12 @@ from adasparse.training.alpha import current_alpha
 
 
 class BestModel(TrainerCallback):
-    """Remembers the step with the best score on development data, saves it, and ends training.
+    """Tracks the step with the best score on development data, saves it, and ends training.
 
     Args:
         metric: Name among the metrics of an evaluation.
         is_better_high: Whether more is better.
-        patience: After how many evaluations without a better score to stop; 0 for never.
+        patience: Evaluations without a better score after which to stop; 0 for never.
     """
 
     def __init__(self, metric: str, *, is_better_high: bool, patience: int) -> None:
@@ -49,7 +49,7 @@ class BestModel(TrainerCallback):
                 self._compare(entry[self.metric], entry["step"])
 
     def _compare(self, value: float, step: int) -> bool:
-        """Tell whether this is the best so far, which what is no number never is."""
+        """Return whether this is the best score so far; NaN never is."""
         if not math.isnan(value) and (
             self.value is None
             or (value > self.value if self.is_better_high else value < self.value)
@@ -62,7 +62,7 @@ class BestModel(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take over what a checkpoint knows."""
+        """Restore the state from the history of a checkpoint."""
         self.replay(state.log_history)
 
     def on_evaluate(
@@ -73,7 +73,7 @@ class BestModel(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Compare with the best so far; save if this is it, end training if patience is out."""
+        """Compare with the best so far; save a better one, end training if patience is out."""
         assert metrics is not None
         if self._compare(metrics[self.metric], state.global_step):
             control.should_save = True
@@ -95,17 +95,17 @@ class SpeedMeter(TrainerCallback):
             self._start = time.perf_counter()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        """Count what has passed since the last step ended: waiting for data is part of it."""
+        """Add the time since the last step ended, waiting for data included."""
         now = time.perf_counter()
         self.seconds += 0.0 if self._start is None else now - self._start
         self._start = now
 
     def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        """Leave out what has passed."""
+        """Leave out the time that has passed."""
         self._start = time.perf_counter()
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
-        """Leave out what has passed."""
+        """Leave out the time that has passed."""
         self._start = time.perf_counter()
 
     def drain(self) -> float:
@@ -116,16 +116,16 @@ class SpeedMeter(TrainerCallback):
 
 
 class StopRequest(TrainerCallback):
-    """Turns the first Ctrl-C or SIGTERM into a checkpoint and an end after the current step.
+    """Turns the first Ctrl-C or SIGTERM into a checkpoint and a stop after the current step.
 
-    It is enough that one of several processes gets the signal. A second one, a moment later, stops
-    at once.
+    It is enough that one of several processes receives the signal. A second one, a moment later,
+    stops at once.
 
     Args:
-        report: Gets a message when the signal arrives.
+        report: Receives a message when the signal arrives.
     """
 
-    #: Seconds in which signals are one: launchers pass on what their processes got as well.
+    #: Seconds within which signals count as one: launchers pass on what their processes received.
     same = 1.0
 
     def __init__(self, report: Callable[[str], None] = lambda message: None) -> None:
@@ -162,7 +162,7 @@ class StopRequest(TrainerCallback):
             control.should_training_stop = True
 
     def restore(self) -> None:
-        """Give signals back their meaning."""
+        """Restore the handlers of signals."""
         for number, handler in self._before.items():
             signal.signal(number, handler or signal.SIG_DFL)
         self._before.clear()
@@ -172,7 +172,7 @@ class TrainingLog(TrainerCallback):
     """Writes one JSON object per line and logging interval: loss, speed, scores, every alpha.
 
     Args:
-        path: The file. Lines after the step that training is taken up at are cut off first.
+        path: Path of the file. Lines after the step that training resumes from are removed first.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -181,7 +181,7 @@ class TrainingLog(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Cut off what a resumed training writes again."""
+        """Remove the lines that a resumed training writes again."""
         if state.is_world_process_zero:
             lines = [line for line in read_log(self.path) if line["step"] <= state.global_step]
             write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -210,14 +210,17 @@ class TrainingLog(TrainerCallback):
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a training log; a last line that was cut short is left out."""
+    """Return the lines of a training log up to the first that is damaged, such as one cut short."""
     path = Path(path)
     if not path.is_file():
         return []
     lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            break
+        lines.append(line)
     return lines
