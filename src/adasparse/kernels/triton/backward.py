@@ -22,7 +22,6 @@ from adasparse.kernels.triton.tiles import (
     load_queries,
     load_rows,
     load_values,
-    mask_rows,
     open_head,
     score_tile,
     size,
@@ -58,7 +57,6 @@ def query_kernel(
     if FLAGS.has_dropout:
         key0, key1 = row_keys(tl.load(inputs.seed), rows)
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
-    mask_start, mask_offsets = mask_rows(head, first, FLAGS)
     q = load_queries(head, first, FLAGS)
     at = task.bh * head.num_q * head.dim_v
     do = load_rows(grad + at, head.dim_v, first, head.num_q, head.dim_v,
@@ -69,9 +67,9 @@ def query_kernel(
     tl.store(deltas + rows, delta, mask=exists)
     blocks = key_blocks(head, first, FLAGS)
     words = words_of(words, task, head.num_k, FLAGS)
-    dq = tl.zeros((FLAGS.block_m, FLAGS.d), tl.float32)
-    dalpha = tl.zeros((FLAGS.block_m,), tl.float32)
-    dslope = tl.zeros((FLAGS.block_m,), tl.float32)
+    dq = tl.full((FLAGS.block_m, FLAGS.d), 0.0, tl.float32)
+    dalpha = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    dslope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
         word = tl.load(words + w)
         inner = inner_bits(blocks, w)
@@ -84,8 +82,7 @@ def query_kernel(
                 j = first_key + tl.arange(0, FLAGS.block_n)
                 k = load_keys(head, first_key, FLAGS)
                 v = load_values(head, first_key, FLAGS)
-                s = score_tile(q, k, head, first, first_key, mask_start, mask_offsets, FLAGS,
-                               is_edge)  # fmt: skip
+                s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
                 g = dot(do, tl.trans(v), None, FLAGS.precision)
                 if FLAGS.has_dropout:
                     g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
@@ -155,8 +152,8 @@ def key_value_kernel(
         low = tl.maximum(low, (from_query + FLAGS.block_m - 1) // FLAGS.block_m)
     if FLAGS.has_left:
         high = tl.maximum(first_key + head.left + 1, 0) // FLAGS.block_m
-    dk = tl.zeros((FLAGS.block_n, FLAGS.d), tl.float32)
-    dv = tl.zeros((FLAGS.block_n, FLAGS.e), tl.float32)
+    dk = tl.full((FLAGS.block_n, FLAGS.d), 0.0, tl.float32)
+    dv = tl.full((FLAGS.block_n, FLAGS.e), 0.0, tl.float32)
     for m in range(0, group):
         h = bg % num_kv_heads * group + m
         bh = bg * group + m
@@ -177,9 +174,7 @@ def key_value_kernel(
                     eps, c, delta, rows = load_tile_rows(
                         inputs, sizes, head, bh, first, normalizers, deltas, FLAGS
                     )
-                    mask_start, mask_offsets = mask_rows(head, first, FLAGS)
-                    s = score_tile(q, k, head, first, first_key, mask_start, mask_offsets, FLAGS,
-                                   is_edge)  # fmt: skip
+                    s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
                     p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                     g = dot(do, tl.trans(v), None, FLAGS.precision)
                     if FLAGS.has_dropout:
@@ -227,7 +222,7 @@ def mask_kernel(
     q_tile = pid // k_tiles % q_tiles
     mask_head = (pid // k_tiles // q_tiles).to(tl.int64)
     mask_heads = num_heads // repeat_h
-    acc = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.float32)
+    acc = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
     for n in range(0, repeat_b * repeat_h):
         b = mask_head // mask_heads * repeat_b + n // repeat_h
         h = mask_head % mask_heads * repeat_h + n % repeat_h
@@ -241,15 +236,13 @@ def mask_kernel(
             eps, c, delta, rows = load_tile_rows(
                 inputs, sizes, head, bh, first, normalizers, deltas, FLAGS
             )
-            mask_start, mask_offsets = mask_rows(head, first, FLAGS)
             for k_block in range(k_tile, tl.where(sums_k, k_blocks, k_tile + 1)):
                 at = (bh * q_blocks + q_block) * k_words + k_block // 32
                 if (tl.load(words + at) >> (k_block % 32)) & 1:
                     first_key = k_block * FLAGS.block_n
                     k = load_keys(head, first_key, FLAGS)
                     v = load_values(head, first_key, FLAGS)
-                    s = score_tile(q, k, head, first, first_key, mask_start, mask_offsets, FLAGS,
-                                   True)  # fmt: skip
+                    s = score_tile(q, k, head, first, first_key, FLAGS, True)
                     p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                     g = dot(do, tl.trans(v), None, FLAGS.precision)
                     if FLAGS.has_dropout:

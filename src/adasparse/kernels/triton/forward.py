@@ -15,10 +15,13 @@ import triton.language as tl
 
 from adasparse.kernels.triton.dropout import is_kept, row_keys
 from adasparse.kernels.triton.maps import (
+    ENTMAX15,
     GENERAL,
     LOG2E,
     MASKED,
     NOWHERE,
+    SOFTMAX,
+    SPARSEMAX,
     newton_step,
     next_normalizer,
     solve_lanes,
@@ -31,7 +34,6 @@ from adasparse.kernels.triton.tiles import (
     load_keys,
     load_queries,
     load_values,
-    mask_rows,
     open_head,
     score_tile,
     size,
@@ -64,8 +66,14 @@ def open_task(sizes, FLAGS: tl.constexpr):
 
 @triton.jit
 def load_eps(eps, bh, i, num_q, FLAGS: tl.constexpr):
-    """``alpha - 1`` of queries ``i``; 1 for those that do not exist."""
-    if FLAGS.per_query:
+    """``alpha - 1`` of queries ``i``."""
+    if FLAGS.kind == SOFTMAX:
+        return tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    elif FLAGS.kind == ENTMAX15:
+        return tl.full((FLAGS.block_m,), 0.5, tl.float32)
+    elif FLAGS.kind == SPARSEMAX:
+        return tl.full((FLAGS.block_m,), 1.0, tl.float32)
+    elif FLAGS.per_query:
         return tl.load(eps + bh * num_q + i, mask=i < num_q, other=1.0)
     else:
         return tl.load(eps + bh + i * 0)
@@ -109,7 +117,6 @@ def threshold_kernel(
     i = first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
     eps = load_eps(inputs.eps, task.bh, i, head.num_q, FLAGS)
-    mask_start, mask_offsets = mask_rows(head, first, FLAGS)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
     words = words_of(words, task, head.num_k, FLAGS)
@@ -126,8 +133,7 @@ def threshold_kernel(
         high = blocks.inner if part == 0 else (blocks.edge if part == 1 else blocks.stop)
         for t in range(low, high):
             k = load_keys(head, t * FLAGS.block_n, FLAGS)
-            s = score_tile(q, k, head, first, t * FLAGS.block_n, mask_start, mask_offsets, FLAGS,
-                           part != 1)  # fmt: skip
+            s = score_tile(q, k, head, first, t * FLAGS.block_n, FLAGS, part != 1)
             top2 = tl.maximum(top2, tl.minimum(top1, s))
             top1 = tl.maximum(top1, s)
             if IS_COUNTED:
@@ -139,22 +145,22 @@ def threshold_kernel(
     # Pass 2: the mask and, where the map is cheap, one step of Newton over all keys. Sums and bits
     # stay in their lanes; threads exchange them once in 32 tiles.
     margin = 1.0 / (tl.maximum(eps, 1e-20) * unit)
-    total = tl.zeros((FLAGS.block_m,), tl.float32)
-    slope = tl.zeros((FLAGS.block_m,), tl.float32)
+    lowest = tl.maximum(c - margin, 0.5 * MASKED, propagate_nan=tl.PropagateNan.ALL)
+    total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
-        bits = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.int32)
-        lane_total = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.float32)
-        lane_slope = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.float32)
+        bits = tl.full((FLAGS.block_m, FLAGS.block_n), 0, tl.int32)
+        lane_total = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
+        lane_slope = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
         for part in tl.static_range(0 if FLAGS.has_left else 1, 3):
             low = blocks.first if part == 0 else (blocks.inner if part == 1 else blocks.edge)
             high = blocks.inner if part == 0 else (blocks.edge if part == 1 else blocks.stop)
             for t in range(tl.maximum(low, w * 32), tl.minimum(high, w * 32 + 32)):
                 k = load_keys(head, t * FLAGS.block_n, FLAGS)
-                s = score_tile(q, k, head, first, t * FLAGS.block_n, mask_start, mask_offsets,
-                               FLAGS, part != 1)  # fmt: skip
+                s = score_tile(q, k, head, first, t * FLAGS.block_n, FLAGS, part != 1)
                 # NaN counts as support, so the comparisons are for what is surely outside
                 if FLAGS.kind >= GENERAL:
-                    outside = s <= tl.maximum(c - margin, 0.5 * MASKED, propagate_nan=tl.PropagateNan.ALL)[:, None]
+                    outside = s <= lowest[:, None]
                 else:
                     p, sigma = weights(s, c[:, None], eps[:, None], unit, FLAGS.kind)
                     lane_total += p
@@ -182,8 +188,8 @@ def threshold_kernel(
     tl.debug_barrier()  # one thread stored the words, all read them
     count = 0
     while (is_far > 0) & (count < 40):
-        lane_total = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.float32)
-        lane_slope = tl.zeros((FLAGS.block_m, FLAGS.block_n), tl.float32)
+        lane_total = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
+        lane_slope = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
         for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
             word = tl.load(words + w)
             inner = inner_bits(blocks, w)
@@ -194,8 +200,7 @@ def threshold_kernel(
                     rest = rest ^ bit
                     first_key = (w * 32 + place) * FLAGS.block_n
                     k = load_keys(head, first_key, FLAGS)
-                    s = score_tile(q, k, head, first, first_key, mask_start, mask_offsets, FLAGS,
-                                   is_edge)  # fmt: skip
+                    s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
                     p, sigma = weights(s, c[:, None], eps[:, None], unit, FLAGS.kind)
                     lane_total += p
                     lane_slope += sigma
@@ -239,14 +244,13 @@ def output_kernel(
     if FLAGS.has_dropout:
         key0, key1 = row_keys(tl.load(inputs.seed), rows)
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
-    mask_start, mask_offsets = mask_rows(head, first, FLAGS)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
     words = words_of(words, task, head.num_k, FLAGS)
-    acc = tl.zeros((FLAGS.block_m, FLAGS.e), tl.float32)
-    acc_sigma = tl.zeros((FLAGS.block_m, FLAGS.e), tl.float32)
-    total = tl.zeros((FLAGS.block_m,), tl.float32)
-    slope = tl.zeros((FLAGS.block_m,), tl.float32)
+    acc = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
+    acc_sigma = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
+    total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
         word = tl.load(words + w)
         inner = inner_bits(blocks, w)
@@ -258,8 +262,7 @@ def output_kernel(
                 first_key = (w * 32 + place) * FLAGS.block_n
                 k = load_keys(head, first_key, FLAGS)
                 v = load_values(head, first_key, FLAGS)
-                s = score_tile(q, k, head, first, first_key, mask_start, mask_offsets, FLAGS,
-                               is_edge)  # fmt: skip
+                s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
                 p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                 total += tl.sum(p, 1)
                 slope += tl.sum(sigma, 1)
@@ -276,7 +279,7 @@ def output_kernel(
     delta = tl.where(is_dead, 0.0, (total - 1.0) / safe)
     if FLAGS.kind >= GENERAL:  # above alpha = 2 sigma is no good near the edge
         is_steep = eps > 1.0
-        acc = tl.where(is_steep & ~is_dead, 1.0 / total, 1.0)[:, None] * acc
+        acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
         delta = tl.where(is_steep, 0.0, delta)
     at = task.bh * head.num_q * head.dim_v
     acc -= delta[:, None] * acc_sigma
@@ -307,11 +310,10 @@ def softmax_kernel(
     if FLAGS.has_dropout:
         key0, key1 = row_keys(tl.load(inputs.seed), rows)
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
-    mask_start, mask_offsets = mask_rows(head, first, FLAGS)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
-    acc = tl.zeros((FLAGS.block_m, FLAGS.e), tl.float32)
-    total = tl.zeros((FLAGS.block_m,), tl.float32)
+    acc = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
+    total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     top = tl.full((FLAGS.block_m,), MASKED, tl.float32)
     for part in tl.static_range(0 if FLAGS.has_left else 1, 3):
         low = blocks.first if part == 0 else (blocks.inner if part == 1 else blocks.edge)
@@ -319,8 +321,7 @@ def softmax_kernel(
         for t in range(low, high):
             k = load_keys(head, t * FLAGS.block_n, FLAGS)
             v = load_values(head, t * FLAGS.block_n, FLAGS)
-            s = score_tile(q, k, head, first, t * FLAGS.block_n, mask_start, mask_offsets, FLAGS,
-                           part != 1)  # fmt: skip
+            s = score_tile(q, k, head, first, t * FLAGS.block_n, FLAGS, part != 1)
             new_top = tl.maximum(top, tl.max(s, 1))
             # a row of masked keys alone measures from 0, so that they weigh 0
             base = tl.where(new_top < 0.5 * MASKED, 0.0, new_top)

@@ -51,7 +51,10 @@ class Sizes(NamedTuple):
 
 
 class Strides(NamedTuple):
-    """Encoded strides of (batch, head, row), and (batch, head, query, key) of the mask."""
+    """Encoded strides of (batch, head, row), and (batch, head, query, key) of the mask.
+
+    Those of query, key and value are in units of 16 if ``Flags.is_aligned``.
+    """
 
     query: tuple[int, int, int]
     key: tuple[int, int, int]
@@ -136,10 +139,10 @@ def size(code):
 
 @triton.jit
 def row_stride(code, IS_ALIGNED: tl.constexpr):
-    """Undo ``encode`` in 32 bits, and let the compiler know of multiples of 16."""
+    """Stride in 32 bits; the compiler sees the multiple of 16 in the product."""
     stride = size(code)
     if IS_ALIGNED:
-        stride = tl.multiple_of(stride, 16)
+        stride *= 16
     return stride
 
 
@@ -148,7 +151,7 @@ def head_start(pointer, strides, b, h, IS_ALIGNED: tl.constexpr):
     """Address of the first row of head ``h`` of sequence ``b``."""
     at = b * decode(strides[0]) + h * decode(strides[1])
     if IS_ALIGNED:
-        at = tl.multiple_of(at, 16)
+        at *= 16
     return pointer + at
 
 
@@ -286,15 +289,6 @@ def load_values(head, first, FLAGS: tl.constexpr):
 
 
 @triton.jit
-def mask_rows(head, first, FLAGS: tl.constexpr):
-    """Address of the mask's row ``first``, and the offsets of the rows of the tile from there."""
-    start = head.mask
-    if FLAGS.mask != 0:
-        start += tl.cast(first, tl.int64) * head.mask_stride_q
-    return start, tl.arange(0, FLAGS.block_m) * head.mask_stride_q
-
-
-@triton.jit
 def distance(head, i, j):
     """``|i + k - q - j|`` of queries and keys, as ALiBi counts it."""
     return tl.abs(i[:, None] + (head.num_k - head.num_q) - j[None, :]).to(tl.float32)
@@ -302,10 +296,11 @@ def distance(head, i, j):
 
 @triton.jit
 def finish_scores(
-    s, head, i, j, mask_start, mask_offsets, first_key, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr
+    s, head, i, j, first, first_key, mask_offsets, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr
 ):
     """Scores of queries ``i`` and keys ``j`` from their dot products; MASKED where not visible.
 
+    ``mask_offsets`` lead from the mask's row ``first`` to those of the tile, in 32 bits.
     Without IS_EDGE every query sees every key of the tile as far as lengths and windows go. The
     compiler has to know it: an ``if`` at run time between two products makes it lay out the
     scores for the first product alone, for a third more instructions.
@@ -316,7 +311,8 @@ def finish_scores(
         s -= head.slope * distance(head, i, j)
     if FLAGS.mask != 0:
         exists = (i < head.num_q)[:, None] & (j < head.end)[None, :]
-        start = mask_start + tl.cast(first_key, tl.int64) * head.mask_stride_k
+        start = head.mask + tl.cast(first, tl.int64) * head.mask_stride_q
+        start += tl.cast(first_key, tl.int64) * head.mask_stride_k
         at = mask_offsets[:, None] + ((j - first_key) * head.mask_stride_k)[None, :]
         if FLAGS.mask == 1:
             s = tl.where(tl.load(start + at, mask=exists, other=0) != 0, s, MASKED)
@@ -334,12 +330,10 @@ def finish_scores(
 
 
 @triton.jit
-def score_tile(
-    q, k, head, first, first_key, mask_start, mask_offsets, FLAGS: tl.constexpr,
-    IS_EDGE: tl.constexpr,
-):  # fmt: skip
+def score_tile(q, k, head, first, first_key, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr):
     """Scores of the queries from ``first`` on and the keys from ``first_key`` on."""
-    i = first + tl.arange(0, FLAGS.block_m)
+    x = tl.arange(0, FLAGS.block_m)
     j = first_key + tl.arange(0, FLAGS.block_n)
     s = dot(q, tl.trans(k), None, FLAGS.precision)
-    return finish_scores(s, head, i, j, mask_start, mask_offsets, first_key, FLAGS, IS_EDGE)
+    offsets = x * head.mask_stride_q
+    return finish_scores(s, head, first + x, j, first, first_key, offsets, FLAGS, IS_EDGE)
