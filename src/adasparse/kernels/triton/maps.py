@@ -79,20 +79,26 @@ def weights(r, c, eps, unit, KIND: tl.constexpr):
 
 
 @triton.jit
+def second_tail(y):
+    """``(e^y - 1 - y) / y^2`` for ``|y| < 1``, by its series, which converges factorially."""
+    series = 1 / 362880 + y * (1 / 3628800)
+    series = 1 / 5040 + y * (1 / 40320 + y * series)
+    return 0.5 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * series))))
+
+
+@triton.jit
 def weight_by_alpha(p, log2_p, eps):
     """``dp/dalpha`` at a fixed normalizer.
 
     That is ``-p log(p)^2 (e^y - 1 - y) / y^2`` with ``y = -eps log p``, so ``-p log(p)^2 / 2`` at
-    alpha = 1. The series in y converges factorially.
+    alpha = 1.
     """
     log_p = tl.maximum(log2_p * LN2, -1e4)  # p is 0 below, and the square must not overflow
     y = -eps * log_p
-    series = 1 / 362880 + y * (1 / 3628800)
-    series = 1 / 5040 + y * (1 / 40320 + y * series)
-    series = 0.5 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * series))))
     is_near = y < 1.0
     far = tl.where(is_near, 1.0, y)
-    tail = tl.where(is_near, series, (tl.exp2(-eps * log2_p) - 1.0 - far) / (far * far))
+    tail = (tl.exp2(-eps * log2_p) - 1.0 - far) / (far * far)
+    tail = tl.where(is_near, second_tail(y), tail)
     return -p * log_p * log_p * tail
 
 
