@@ -8,6 +8,7 @@ the choice, to be written into ``kernels/triton/tuning.py``. Takes about half an
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -63,8 +64,7 @@ def find(target: str, dim: int, dtype: torch.dtype) -> dict[str, object] | None:
 
 def main() -> None:
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for dim, dtype in [(64, torch.bfloat16), (128, torch.bfloat16), (64, torch.float32),
-                       (256, torch.bfloat16), (128, torch.float32), (256, torch.float32)]:  # fmt: skip
+    for dim, dtype in product((64, 128, 256), (torch.bfloat16, torch.float32)):
         for target in sys.argv[1:] or tuning.TARGETS:
             key = f"{target} {dim} {str(dtype).removeprefix('torch.')}"
             if key not in found:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-untyped, import-not-found"
 """Compilation without a device: the launches of a problem, and the resources that they take."""
 
 import collections
@@ -152,9 +153,7 @@ def inner_loops(compiled: Any) -> list[collections.Counter[str]]:
         target = re.search(r"\((\.L_\S+)\)", rest)
         if opcode.startswith("BRA") and target and labels.get(target.group(1), n + 1) <= n:
             found.append((labels[target.group(1)], n))
-    inner = [
-        a for a in found if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in found)
-    ]
+    inner = [a for a in found if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in found)]
     return [
         collections.Counter(
             opcode if opcode.startswith("MUFU") else opcode.split(".")[0]

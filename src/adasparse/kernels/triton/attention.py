@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem
-from adasparse.kernels.triton import backward, forward, launch
+from adasparse.kernels.triton import backward, decode, forward, launch
 from adasparse.kernels.triton.launch import Launch, prepare
 from adasparse.kernels.triton.tiles import encode
 from adasparse.kernels.triton.words import transpose_kernel
@@ -59,6 +59,8 @@ def attention_forward(
         keep: Whether a backward follows.
         counts: ``(programs, 2)`` in int32 to count passes in, see ``forward.threshold_kernel``.
     """
+    if not keep and decode.is_decoding(problem):
+        return decode.attention_decode(problem), None
     call = prepare(problem)
     b, h, _, q, _ = call.shape
     out = problem.query.new_empty(b, h, q, problem.value.shape[-1])
@@ -71,9 +73,7 @@ def attention_forward(
     flags = call.flags
     if flags.kind != 0:
         solve(call, normalizers, words, _STEP_BOUNDS[problem.query.dtype], counts)
-        call.run(
-            forward.output_kernel, "output", programs, *arguments, FLAGS=flags, IS_SAVED=keep
-        )
+        call.run(forward.output_kernel, "output", programs, *arguments, FLAGS=flags, IS_SAVED=keep)
     if flags.kind == 0 or flags.is_mixed:
         call.run(
             forward.softmax_kernel, "softmax", programs, *arguments, FLAGS=flags, IS_SAVED=keep
@@ -123,14 +123,17 @@ def attention_backward(
 ) -> AttentionGradients:
     """Gradients with respect to the fields of the problem that are named in ``needs``."""
     call = prepare(problem)
-    b, h, g, q, k = call.shape
+    b, h, g, q, _ = call.shape
     device = grad.device
     grad = grad.to(problem.query.dtype).contiguous()
-    rows = {"dtype": torch.float32, "device": device}
+
+    def empty_rows() -> Tensor:
+        return torch.empty(b, h, q, dtype=torch.float32, device=device)
+
     by_query = problem.query.new_empty(problem.query.shape)
-    deltas = torch.empty(b, h, q, **rows)  # type: ignore[arg-type]
-    by_alpha = torch.empty(b, h, q, **rows) if "alpha" in needs else None  # type: ignore[arg-type]
-    by_slope = torch.empty(b, h, q, **rows) if "slopes" in needs else None  # type: ignore[arg-type]
+    deltas = empty_rows()
+    by_alpha = empty_rows() if "alpha" in needs else None
+    by_slope = empty_rows() if "slopes" in needs else None
     chosen = call.with_general_map(problem.alpha) if by_alpha is not None else call
     chosen.run(
         backward.query_kernel,

@@ -1,5 +1,7 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# ruff: noqa: N803
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: allow-untyped-decorators
+# mypy: disable-error-code="import-untyped, import-not-found"
+# ruff: noqa: D417, N803
 """Backward kernels over the blocks of the mask; every sum has one owner and one order.
 
 With g the gradient with respect to the weights, sigma = -dp/dc and S its sum,
@@ -12,11 +14,11 @@ import triton.language as tl
 
 from adasparse.kernels.triton.dropout import is_kept, row_keys
 from adasparse.kernels.triton.forward import inner_bits, load_eps, open_task, words_of
+from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import NOWHERE, weights, weights_by_alpha
 from adasparse.kernels.triton.tiles import (
     decode,
     distance,
-    dot,
     key_blocks,
     load_keys,
     load_queries,
@@ -88,16 +90,16 @@ def query_kernel(
                     g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
                 g -= delta[:, None]
                 if by_alpha is not None:
-                    p, sigma, p_alpha = weights_by_alpha(
+                    _p, sigma, p_alpha = weights_by_alpha(
                         s, c[:, None], eps[:, None], head.unit, FLAGS.kind
                     )
                     dalpha += tl.sum(p_alpha * g, 1)
                 else:
-                    p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+                    _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                 ds = sigma * g
                 if by_slope is not None:
                     dslope -= tl.sum(ds * distance(head, i, j), 1)
-                dq = dot(ds.to(k.dtype), k, dq, FLAGS.precision)
+                dq = dot(narrow(ds, k.dtype), k, dq, FLAGS.precision)
     store_rows(by_query + task.bh * head.num_q * head.dim, dq * head.scale, first, head.num_q,
                head.dim, FLAGS.block_m, FLAGS.d)  # fmt: skip
     if by_alpha is not None:
@@ -182,9 +184,9 @@ def key_value_kernel(
                         keep = is_kept(key0, key1, j, decode(sizes.drop_threshold).to(tl.uint32))
                         p = tl.where(keep, p * factors.keep, 0.0)
                         g = tl.where(keep, g * factors.keep, 0.0)
-                    dv = dot(tl.trans(p.to(do.dtype)), do, dv, FLAGS.precision)
+                    dv = dot(tl.trans(narrow(p, do.dtype)), do, dv, FLAGS.precision)
                     ds = sigma * (g - delta[:, None])
-                    dk = dot(tl.trans(ds.to(q.dtype)), q, dk, FLAGS.precision)
+                    dk = dot(tl.trans(narrow(ds, q.dtype)), q, dk, FLAGS.precision)
     at = bg * num_k
     store_rows(by_key + at * head.dim, dk * head.scale, first_key, num_k, head.dim,
                FLAGS.block_n, FLAGS.d)  # fmt: skip
@@ -243,7 +245,7 @@ def mask_kernel(
                     k = load_keys(head, first_key, FLAGS)
                     v = load_values(head, first_key, FLAGS)
                     s = score_tile(q, k, head, first, first_key, FLAGS, True)
-                    p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+                    _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                     g = dot(do, tl.trans(v), None, FLAGS.precision)
                     if FLAGS.has_dropout:
                         j = first_key + tl.arange(0, FLAGS.block_n)

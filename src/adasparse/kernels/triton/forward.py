@@ -1,5 +1,7 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# ruff: noqa: N803
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: allow-untyped-decorators
+# mypy: disable-error-code="import-untyped, import-not-found"
+# ruff: noqa: D417, N803, SIM102
 """Forward kernels: the normalizer of each row, then the weighted values.
 
 ``threshold_kernel`` reads the keys twice and writes, per row, a normalizer c that is right or a
@@ -14,6 +16,7 @@ import triton
 import triton.language as tl
 
 from adasparse.kernels.triton.dropout import is_kept, row_keys
+from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import (
     ENTMAX15,
     GENERAL,
@@ -29,7 +32,6 @@ from adasparse.kernels.triton.maps import (
 )
 from adasparse.kernels.triton.tiles import (
     decode,
-    dot,
     key_blocks,
     load_keys,
     load_queries,
@@ -271,8 +273,8 @@ def output_kernel(
                     keep = is_kept(key0, key1, j, threshold)
                     p = tl.where(keep, p * factors.keep, 0.0)
                     sigma = tl.where(keep, sigma * factors.keep, 0.0)
-                acc = dot(p.to(v.dtype), v, acc, FLAGS.precision)
-                acc_sigma = dot(sigma.to(v.dtype), v, acc_sigma, FLAGS.precision)
+                acc = dot(narrow(p, v.dtype), v, acc, FLAGS.precision)
+                acc_sigma = dot(narrow(sigma, v.dtype), v, acc_sigma, FLAGS.precision)
     is_dead = slope == 0.0
     safe = tl.where(is_dead, 1.0, slope)
     # p(c + delta) = p - sigma delta + O(delta^2), and this delta makes the sum 1
@@ -332,7 +334,7 @@ def softmax_kernel(
             if FLAGS.has_dropout:
                 j = t * FLAGS.block_n + tl.arange(0, FLAGS.block_n)
                 p = tl.where(is_kept(key0, key1, j, threshold), p * factors.keep, 0.0)
-            acc = dot(p.to(v.dtype), v, acc * fade[:, None], FLAGS.precision)
+            acc = dot(narrow(p, v.dtype), v, acc * fade[:, None], FLAGS.precision)
     is_dead = total == 0.0
     safe = tl.where(is_dead, 1.0, total)
     at = task.bh * head.num_q * head.dim_v

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-untyped, import-not-found"
 """Arguments of the attention kernels from an attention problem."""
 
 import functools
@@ -15,7 +16,9 @@ from adasparse.kernels.triton.tiles import Factors, Flags, Inputs, Sizes, Stride
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
 
 
-def run(kernel: Any, programs: int, *arguments: Any, warps: int, stages: int, **constants: Any) -> None:
+def run(
+    kernel: Any, programs: int, *arguments: Any, warps: int, stages: int, **constants: Any
+) -> None:
     """Launch a kernel, on axis 0 alone since the others end at 65,535 programs."""
     if programs:
         kernel[(programs,)](*arguments, **constants, num_warps=warps, num_stages=stages)
@@ -171,15 +174,21 @@ def prepare(problem: AttentionProblem) -> Launch:
             seed=None if problem.seed is None else send(problem.seed),
         ),
         sizes=Sizes(
-            *(
-                encode(n)
-                for n in (h, g, q, k, d, e, left or 0, right or 0)
-            ),
+            num_heads=encode(h),
+            num_kv_heads=encode(g),
+            num_q=encode(q),
+            num_k=encode(k),
+            dim=encode(d),
+            dim_v=encode(e),
+            left=encode(left or 0),
+            right=encode(right or 0),
             drop_threshold=encode(min(int(problem.dropout_p * 2**32), 0xFFFFFFFF)),
         ),
         strides=Strides(
-            *(tuple(encode(n // unit) for n in x) for x in strides),  # type: ignore[arg-type]
-            mask=tuple(encode(n) for n in _strides(mask, 4)),  # type: ignore[arg-type]
+            query=tuple(encode(n // unit) for n in strides[0]),
+            key=tuple(encode(n // unit) for n in strides[1]),
+            value=tuple(encode(n // unit) for n in strides[2]),
+            mask=tuple(encode(n) for n in _strides(mask, 4)),
         ),
         factors=Factors(problem.scale, keep),
         flags=flags,

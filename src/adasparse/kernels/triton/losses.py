@@ -1,4 +1,6 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: allow-untyped-decorators
+# mypy: disable-error-code="import-untyped, import-not-found"
 # ruff: noqa: N803
 """The Fenchel-Young loss of entmax and its gradient, each in one kernel.
 
@@ -15,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adasparse.kernels.problem import LossProblem
+from adasparse.kernels.triton.interpreter import narrow
 from adasparse.kernels.triton.maps import LN2, MASKED, expm1_over, second_tail, weights
 from adasparse.kernels.triton.rows import (
     SIZES,
@@ -137,7 +140,7 @@ def loss_backward_kernel(
         change = g[:, None] * (total[:, None] * p - mass)
         mask = exists[:, None] & (j < n)[None, :]
         at = row[:, None] * n + j[None, :]
-        tl.store(by_scores + at, change.to(by_scores.dtype.element_ty), mask=mask)
+        tl.store(by_scores + at, narrow(change, by_scores.dtype.element_ty), mask=mask)
     if by_alpha is not None:
         tl.store(by_alpha + row, g * total * tl.sum(lane_alpha, 1), mask=exists)
 
@@ -152,24 +155,31 @@ def _target(problem: LossProblem) -> dict[str, Any]:
     }
 
 
+def empty_loss_saved(problem: LossProblem) -> SavedRows:
+    """Uninitialized tensors in the form that ``loss_forward`` saves."""
+    size = problem.scores.shape[0]
+    top, normalizers, mass = (
+        torch.empty(size, dtype=torch.float32, device=problem.scores.device) for _ in range(3)
+    )
+    return SavedRows(top=top, normalizers=normalizers, mass=mass)
+
+
 def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedRows]:
     """Loss of each row ``(rows,)`` in float64, and what the gradient needs."""
     scores = problem.scores
-    loss, top, normalizers, mass = torch.empty(
-        4, scores.shape[0], dtype=torch.float32, device=scores.device
-    )
-    run_rows(
-        loss_kernel,
-        *scores.shape,
-        scores=scores,
-        losses=loss,
-        tops=top,
-        normalizers=normalizers,
-        masses=mass,
+    saved = empty_loss_saved(problem)
+    loss = torch.empty_like(saved.top)
+    arguments = {
+        "scores": scores,
+        "losses": loss,
+        "tops": saved.top,
+        "normalizers": saved.normalizers,
+        "masses": saved.mass,
         **_target(problem),
         **row_arguments(problem.alpha, scores.device, is_general=False),
-    )
-    return loss.double(), SavedRows(top=top, normalizers=normalizers, mass=mass)
+    }
+    run_rows(loss_kernel, scores.shape, arguments)
+    return loss.double(), saved
 
 
 def loss_backward(
@@ -179,17 +189,16 @@ def loss_backward(
     scores = problem.scores
     by_scores = torch.empty_like(scores)
     by_alpha = torch.empty_like(saved.top) if with_alpha else None
-    run_rows(
-        loss_backward_kernel,
-        *scores.shape,
-        scores=scores,
-        tops=saved.top,
-        normalizers=saved.normalizers,
-        masses=saved.mass,
-        grad=grad.float().contiguous(),
-        by_scores=by_scores,
-        by_alpha=by_alpha,
+    arguments = {
+        "scores": scores,
+        "tops": saved.top,
+        "normalizers": saved.normalizers,
+        "masses": saved.mass,
+        "grad": grad.float().contiguous(),
+        "by_scores": by_scores,
+        "by_alpha": by_alpha,
         **_target(problem),
         **row_arguments(problem.alpha, scores.device, is_general=with_alpha),
-    )
+    }
+    run_rows(loss_backward_kernel, scores.shape, arguments)
     return by_scores, None if by_alpha is None else by_alpha.double()

@@ -1,11 +1,13 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: allow-untyped-decorators
+# mypy: disable-error-code="import-untyped, import-not-found"
 # ruff: noqa: N803
 """Entmax of rows of any length.
 
 A program reads its rows three to four times, mostly from the cache: for the greatest scores of
-each lane, for a step of Newton's method or two, and to write the weights. Scores are taken minus the
-greatest of the row, and Newton's method runs to the end: weights have no first-order correction,
-since that could make them negative.
+each lane, for a step of Newton's method or two, and to write the weights. Scores are counted from
+the greatest of the row, and Newton's method runs to the end: weights have no first-order
+correction, since that could make them negative.
 """
 
 from typing import Any
@@ -16,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adasparse.kernels.triton import launch, tuning
+from adasparse.kernels.triton.interpreter import narrow
 from adasparse.kernels.triton.launch import eps_on, kind_of
 from adasparse.kernels.triton.maps import (
     ENTMAX15,
@@ -82,9 +85,7 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
             lane_slope += sigma
         total = tl.sum(lane_total, 1)
         slope = tl.sum(lane_slope, 1)
-        c, low, high, step = next_normalizer(
-            c, low, high, total, slope, is_dead, eps, 1.0, KIND
-        )
+        c, low, high, step = next_normalizer(c, low, high, total, slope, is_dead, eps, 1.0, KIND)
         is_far = tl.max(tl.where(step > bound, 1, 0), 0)
         count += 1
     return c, top
@@ -106,7 +107,7 @@ def entmax_kernel(
         p, _ = weights(s, c[:, None], e[:, None], 1.0, KIND)
         j = first + tl.arange(0, BLOCK)
         mask = exists[:, None] & (j < n)[None, :]
-        tl.store((out + row * n)[:, None] + j[None, :], p.to(out.dtype.element_ty), mask=mask)
+        tl.store((out + row * n)[:, None] + j[None, :], narrow(p, out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -158,7 +159,7 @@ def entmax_backward_kernel(
         g = tl.where(p == 0.0, 0.0, g - center[:, None])
         if by_alpha is not None:
             lane_alpha += weight_by_alpha(p, log2_p, e[:, None]) * g
-        tl.store(by_scores + at, (sigma * g).to(by_scores.dtype.element_ty), mask=mask)
+        tl.store(by_scores + at, narrow(sigma * g, by_scores.dtype.element_ty), mask=mask)
     if by_alpha is not None:
         tl.store(by_alpha + row, tl.sum(lane_alpha, 1), mask=exists)
 
@@ -176,12 +177,13 @@ def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> d
     return {"eps": eps, "KIND": kind, "PER_ROW": alpha.numel() != 1}
 
 
-def run_rows(kernel: Any, num_rows: int, n: int, *arguments: Any, **named: Any) -> None:
-    """Launch a kernel over rows of length ``n``."""
+def run_rows(kernel: Any, shape: torch.Size, arguments: dict[str, Any]) -> None:
+    """Launch a kernel over the rows of ``shape``, two-dimensional."""
+    num_rows, n = shape
     tiles = row_tiles(n)
-    programs = triton.cdiv(num_rows, tiles["ROWS"])
-    launch.run(kernel, programs, *arguments, num_rows=num_rows, n=n, warps=4, stages=1,
-               **named, **tiles)  # fmt: skip
+    programs = -(-num_rows // tiles["ROWS"])
+    named = {**arguments, **tiles, "num_rows": num_rows, "n": n}
+    launch.run(kernel, programs, warps=4, stages=1, **named)
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
@@ -191,7 +193,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     """
     out = torch.empty_like(scores)
     arguments = row_arguments(alpha, scores.device, is_general=False)
-    run_rows(entmax_kernel, *scores.shape, scores=scores, out=out, **arguments)
+    run_rows(entmax_kernel, scores.shape, {"scores": scores, "out": out, **arguments})
     return out
 
 
@@ -204,13 +206,12 @@ def entmax_backward(
     by_alpha = None
     if with_alpha:
         by_alpha = torch.empty(rows, dtype=torch.float32, device=weights.device)
-    run_rows(
-        entmax_backward_kernel,
-        *weights.shape,
-        weights_start=weights,
-        grad=grad.contiguous(),
-        by_scores=by_scores,
-        by_alpha=by_alpha,
+    arguments = {
+        "weights_start": weights,
+        "grad": grad.contiguous(),
+        "by_scores": by_scores,
+        "by_alpha": by_alpha,
         **row_arguments(alpha, weights.device, is_general=with_alpha),
-    )
+    }
+    run_rows(entmax_backward_kernel, weights.shape, arguments)
     return by_scores, None if by_alpha is None else by_alpha.double()

@@ -1,4 +1,6 @@
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
+# mypy: allow-untyped-decorators
+# mypy: disable-error-code="import-untyped, import-not-found"
 # ruff: noqa: N803
 """Arguments that all attention kernels share, and tiles of queries, keys and scores."""
 
@@ -7,8 +9,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import MASKED
-from adasparse.kernels.triton.words import IS_INTERPRETED
 
 #: Added to every integer before it is passed on, see ``encode``.
 OFFSET = tl.constexpr(1 << 40)
@@ -56,10 +58,10 @@ class Strides(NamedTuple):
     Those of query, key and value are in units of 16 if ``Flags.is_aligned``.
     """
 
-    query: tuple[int, int, int]
-    key: tuple[int, int, int]
-    value: tuple[int, int, int]
-    mask: tuple[int, int, int, int]
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+    mask: tuple[int, ...]
 
 
 class Factors(NamedTuple):
@@ -220,18 +222,6 @@ def key_blocks(head, first, FLAGS: tl.constexpr):
 
 
 @triton.jit
-def dot(a, b, acc, PRECISION: tl.constexpr):
-    """``acc + a @ b`` in float32.
-
-    The interpreter of Triton 3.7 multiplies bfloat16 as the integers that hold its bits.
-    """
-    if IS_INTERPRETED:
-        a = a.to(tl.float32)
-        b = b.to(tl.float32)
-    return tl.dot(a, b, acc, input_precision=PRECISION)
-
-
-@triton.jit
 def load_rows(
     start, stride, first, end, dim, BLOCK: tl.constexpr, D: tl.constexpr, HAS_PAD: tl.constexpr
 ):
@@ -258,7 +248,7 @@ def store_rows(start, x, first, end, dim, BLOCK: tl.constexpr, D: tl.constexpr):
     y = tl.arange(0, D)
     mask = (i < end - first)[:, None] & (y < dim)[None, :]
     start += tl.cast(first, tl.int64) * dim
-    tl.store(start + i[:, None] * dim + y[None, :], x.to(start.dtype.element_ty), mask=mask)
+    tl.store(start + i[:, None] * dim + y[None, :], narrow(x, start.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -296,11 +286,14 @@ def distance(head, i, j):
 
 @triton.jit
 def finish_scores(
-    s, head, i, j, first, first_key, mask_offsets, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr
-):
+    s, head, slope, i, j, first, first_key, mask_offsets, FLAGS: tl.constexpr,
+    IS_EDGE: tl.constexpr,
+):  # fmt: skip
     """Scores of queries ``i`` and keys ``j`` from their dot products; MASKED where not visible.
 
-    ``mask_offsets`` lead from the mask's row ``first`` to those of the tile, in 32 bits.
+    ``slope`` is one number or a column of them; ``mask_offsets`` lead from the mask's row ``first``
+    to those of the tile.
+
     Without IS_EDGE every query sees every key of the tile as far as lengths and windows go. The
     compiler has to know it: an ``if`` at run time between two products makes it lay out the
     scores for the first product alone, for a third more instructions.
@@ -308,7 +301,7 @@ def finish_scores(
     if not FLAGS.is_raw:
         s *= head.scale
     if FLAGS.has_slopes:
-        s -= head.slope * distance(head, i, j)
+        s -= slope * distance(head, i, j)
     if FLAGS.mask != 0:
         exists = (i < head.num_q)[:, None] & (j < head.end)[None, :]
         start = head.mask + tl.cast(first, tl.int64) * head.mask_stride_q
@@ -336,4 +329,6 @@ def score_tile(q, k, head, first, first_key, FLAGS: tl.constexpr, IS_EDGE: tl.co
     j = first_key + tl.arange(0, FLAGS.block_n)
     s = dot(q, tl.trans(k), None, FLAGS.precision)
     offsets = x * head.mask_stride_q
-    return finish_scores(s, head, first + x, j, first, first_key, offsets, FLAGS, IS_EDGE)
+    return finish_scores(
+        s, head, head.slope, first + x, j, first, first_key, offsets, FLAGS, IS_EDGE
+    )
