@@ -20,11 +20,7 @@ RESULTS = Path(__file__).parent / "results" / "gpu" / "tiles.json"
 KERNELS = ("threshold", "output", "softmax", "query", "key_value")
 #: Larger blocks first: they read keys and values less often.
 BLOCKS = {64: [(64, 32)], 128: [(64, 32), (32, 32)], 256: [(32, 32), (32, 16), (16, 16)]}
-FLOAT32_BLOCKS = {
-    64: [(64, 32), (32, 32), (32, 16), (16, 16)],
-    128: [(32, 32), (32, 16), (16, 16)],
-    256: [(32, 16), (16, 16)],
-}
+FLOAT32_BLOCKS = {64: [(32, 32), (16, 16)], 128: [(32, 16), (16, 16)], 256: [(16, 16)]}
 WARPS_AND_STAGES = [(4, 2), (4, 1), (8, 2), (8, 1)]
 
 
@@ -64,7 +60,7 @@ def find(target: str, dim: int, dtype: torch.dtype) -> dict[str, object] | None:
 
 def main() -> None:
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for dim, dtype in product((64, 128, 256), (torch.bfloat16, torch.float32)):
+    for dtype, dim in product((torch.bfloat16, torch.float32), (64, 128, 256)):
         for target in sys.argv[1:] or tuning.TARGETS:
             key = f"{target} {dim} {str(dtype).removeprefix('torch.')}"
             if key not in found:

@@ -9,7 +9,10 @@ from problems import DEVICE, make, on_device
 from adasparse.kernels import cpu, reference
 from adasparse.kernels.triton import attention_forward, attention_paged, attention_support, decode
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state"),
+]
 
 HEADS = {"b": 2, "h": 4, "g": 2}
 

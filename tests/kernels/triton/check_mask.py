@@ -56,7 +56,7 @@ def test_no_supported_block_is_missing(seed, alpha, spread, is_causal):
 @pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
 def test_one_bit_where_one_block_holds_everything(alpha):
     problem, _ = make(h=1, alpha=alpha, q=64, k=64 * 40, spread=0.1)
-    m, n = blocks_of(problem)
+    _, n = blocks_of(problem)
     problem.query[...] = torch.randn(1, 1, 1, 16, generator=torch.Generator().manual_seed(0))
     problem.key[0, 0, n * 35 : n * 36] = 30 * problem.query[0, 0, 0]
     output, saved = attention_forward(on_device(problem), keep=True)
