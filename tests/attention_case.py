@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from adasparse import entmax_attention
-from adasparse.kernels import plain_attention, reference
+from adasparse.kernels import reference
 from adasparse.kernels.problem import AttentionProblem
+from adasparse.kernels.torch import attention_scores
 from helpers import randn
 
 #: Largest error allowed, relative to the largest number of the tensor.
@@ -78,7 +79,9 @@ def expected(
     query: Tensor, key: Tensor, value: Tensor, grad: Tensor, **options: Any
 ) -> dict[str, Tensor]:
     """Output and gradients of the reference, in the shapes of the arguments."""
-    output, by = reference.attention(problem_of(query, key, value, **options), grad)
+    problem = problem_of(query, key, value, **options)
+    output, saved = reference.attention_forward(problem, keep=True)
+    by = reference.attention_backward(problem, saved, grad)
     found = {"output": output, "query": by.query, "key": by.key, "value": by.value}
     for name, x in (("alpha", by.alpha), ("attn_mask", by.mask), ("alibi_slopes", by.slopes)):
         given = options.get(name)
@@ -124,7 +127,7 @@ def _rounding(problem: AttentionProblem) -> tuple[float, float]:
     The slopes are what gradients go by. Above 1.5 they are ever steeper at the edge of the support,
     where at 2 they jump; above 2, which is computed in float64, weights are steep there as well.
     """
-    scores = plain_attention.attention_scores(replace(problem, query=problem.query.double()))
+    scores = attention_scores(replace(problem, query=problem.query.double()))
     alpha = problem.alpha.expand(*scores.shape[:3], 1).reshape(-1, 1)
     scores, eps = scores.reshape(len(alpha), -1), alpha - 1
     weights = reference.entmax_forward(scores, alpha)

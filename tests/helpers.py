@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from adasparse.kernels import cpu, reference
 
 ALPHAS = [1.0, 1 + 1e-6, 1.001, 1.05, 1.5, 1.75, 2.0, 3.0]
-BACKENDS = ["native", "plain"] if cpu.is_available() else ["plain"]
+BACKENDS = ["cpu", "torch"] if cpu.is_available() else ["torch"]
 
 #: Largest absolute error allowed in a probability.
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}

@@ -5,10 +5,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from adasparse import nn
-from adasparse.compat.entmax import sparsemax
-from adasparse.functional.attention import entmax_attention, entmax_attention_weights
-from adasparse.functional.entmax import entmax
-from adasparse.functional.losses import entmax_loss
+from adasparse.functional import (
+    SparseWeights,
+    entmax,
+    entmax_attention,
+    entmax_attention_support,
+    entmax_attention_weights,
+    entmax_loss,
+    sparsemax,
+)
 
 if TYPE_CHECKING:
     from adasparse.integrations.huggingface import SparsityConfig as SparsityConfig
@@ -23,8 +28,10 @@ _LAZY = dict.fromkeys(
 )
 
 __all__ = [
+    "SparseWeights",
     "entmax",
     "entmax_attention",
+    "entmax_attention_support",
     "entmax_attention_weights",
     "entmax_loss",
     "nn",

@@ -221,7 +221,7 @@ def test_there_is_no_matrix_of_all_weights(attention, monkeypatch):
     made = model(attention, "rope", num_hidden_layers=1)
     everything = measure_dispersion(made, SMALL[2], [500], examples=1)
     monkeypatch.setattr(row_weights, "BLOCK_SIZE", 2**14)
-    monkeypatch.setattr("adasparse.longcontext.temperature.BLOCK_SIZE", 2**14)
+    monkeypatch.setattr("adasparse.functional.adaptive_temperature.BLOCK_SIZE", 2**14)
     with Largest() as largest:
         found = measure_dispersion(made, SMALL[2], [500], examples=1)
     assert largest.numel <= 502 * 40  # the MLP; one head alone has 502 * 502 weights

@@ -58,7 +58,7 @@ def test_missing_kernels_are_explained(monkeypatch):
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "present no: no module named [_native]" in text
-    assert "CPU tensors plain (the compiled kernels are missing" in text
+    assert "CPU tensors torch (cpu: the compiled kernels are missing: no module named" in text
 
 
 def test_extras_are_found_without_importing_them(monkeypatch):

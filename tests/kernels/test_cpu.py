@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from adasparse.kernels import cpu, plain, reference
-from adasparse.kernels.target import Target
+from adasparse.kernels import cpu, reference
+from adasparse.kernels import torch as torch_kernels
+from adasparse.kernels.problem import LossProblem, with_tensors
 from helpers import ALPHAS, assert_near, oracle, randn
 
 pytestmark = [
@@ -121,7 +122,7 @@ def test_nan_and_infinity_spoil_their_row_alone(isa, n, alpha):
 
 @pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_loss_agrees_with_plain(isa, alpha, dtype):
+def test_loss_agrees_with_pytorch_and_the_reference(isa, alpha, dtype):
     scores = (2 * randn((11, 37))).to(dtype)
     wide = torch.tensor([alpha], dtype=torch.float64)
     index = torch.arange(11) % 37
@@ -129,19 +130,22 @@ def test_loss_agrees_with_plain(isa, alpha, dtype):
     probability = randn((11, 37), seed=5).softmax(-1).to(dtype)
     weight = randn((37,), seed=6).abs().to(dtype)
     for target in (
-        Target(index=index, ignore_index=-1),
-        Target(index=index, ignore_index=-1, label_smoothing=0.2, weight=weight),
-        Target(probability=probability),
-        Target(probability=probability, label_smoothing=0.3, weight=weight),
+        {"index": index, "ignore_index": -1},
+        {"index": index, "ignore_index": -1, "label_smoothing": 0.2, "weight": weight},
+        {"probability": probability},
+        {"probability": probability, "label_smoothing": 0.3, "weight": weight},
     ):
+        problem = LossProblem(scores=scores, alpha=wide, **target)
+        exact = with_tensors(problem, {"scores": scores.double()})
         grad = randn((11,), dtype=torch.float64, seed=7)
-        loss, state = cpu.loss_forward(scores, wide, target)
-        expected, _ = plain.loss_forward(scores.double(), wide, target)
-        assert_near(loss.float(), expected, scale=20)
-        actual = cpu.loss_backward(scores, state, grad, wide, target, with_alpha=True)
-        wanted = plain.loss_backward(scores.double(), state, grad, wide, target, with_alpha=True)
-        assert_near(actual[0], wanted[0], scale=5)
-        assert_near(actual[1].float(), wanted[1], scale=20)
+        loss, saved = cpu.loss_forward(problem)
+        actual = cpu.loss_backward(problem, saved, grad, with_alpha=True)
+        for oracle_kernels in (torch_kernels, reference):
+            expected, kept = oracle_kernels.loss_forward(exact)
+            assert_near(loss.float(), expected, scale=20)
+            wanted = oracle_kernels.loss_backward(exact, kept, grad, with_alpha=True)
+            assert_near(actual[0], wanted[0], scale=5)
+            assert_near(actual[1].float(), wanted[1], scale=20)
 
 
 def test_an_unknown_instruction_set_is_refused():

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
+from adasparse.functional.adaptive_temperature import inverse_temperature
 from adasparse.longcontext import LongContextConfig, watching
 from adasparse.longcontext.rotary import rotation
-from adasparse.longcontext.temperature import inverse_temperature
-from adasparse.longcontext.visibility import see
+from adasparse.longcontext.visibility import visibility_of
 from longcontext.dense_model import reference_logits
 from longcontext.small_models import ATTENTIONS, BAR, POSITIONS, model, padding, tokens
 
@@ -129,7 +129,7 @@ def test_adaptive_temperature_takes_blocks_of_rows(monkeypatch):
     mask = padding([23, 11], 23, "left")
     with torch.no_grad():
         expected = made(ids, attention_mask=mask).logits
-        monkeypatch.setattr("adasparse.longcontext.temperature.BLOCK_SIZE", 2 * 4 * 23 * 5)
+        monkeypatch.setattr("adasparse.functional.adaptive_temperature.BLOCK_SIZE", 2 * 4 * 23 * 5)
         found = made(ids, attention_mask=mask).logits
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
@@ -156,13 +156,13 @@ def test_angles_keep_their_digits_at_far_positions():
 def test_visibility_builds_no_matrix_for_whole_sequences():
     for side in ("left", "right"):
         mask = padding([9, 4], 9, side)
-        seen = see(mask, num_queries=9, num_past=0, device=mask.device)
+        seen = visibility_of(mask, num_queries=9, num_past=0, device=mask.device)
         assert seen.is_causal
         assert (seen.mask is None) == (side == "right")
         assert seen.mask is None or seen.mask.shape == (2, 1, 1, 9)
         assert seen.padding_after is None
     assert seen.positions[1, :4].tolist() == [0, 1, 2, 3]
-    left = see(padding([3], 6, "left"), num_queries=6, num_past=0, device=mask.device)
+    left = visibility_of(padding([3], 6, "left"), num_queries=6, num_past=0, device=mask.device)
     assert left.positions.tolist() == [[0, 0, 0, 0, 1, 2]]
     assert left.num_visible().shape == (1, 1, 6, 1)
 

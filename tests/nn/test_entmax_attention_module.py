@@ -18,10 +18,10 @@ def test_it_is_the_function_with_parameters_of_its_own():
     mask, lengths = randn((2, 1, 7, 9), seed=3) > -1, torch.tensor([9, 5])
     slopes = nape_slopes(4)
     module = EntmaxAttention(
-        4, alpha=LearnedAlpha(4, init="spread"), scale=0.5, alibi_slopes=slopes, backend="plain"
+        4, alpha=LearnedAlpha(4, init="spread"), scale=0.5, alibi_slopes=slopes, backend="torch"
     )
     options = {"attn_mask": mask, "key_lengths": lengths, "is_causal": True}
-    own = {"alpha": module.alpha(), "scale": 0.5, "alibi_slopes": slopes, "backend": "plain"}
+    own = {"alpha": module.alpha(), "scale": 0.5, "alibi_slopes": slopes, "backend": "torch"}
     expected = entmax_attention(query, key, value, **options, **own)
     assert torch.equal(module(query, key, value, **options), expected)
     expected = entmax_attention_weights(query, key, **options, **own)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from adasparse.analysis.recording import Header
-from adasparse.integrations.huggingface.attention import AttentionCall, steering
+from adasparse.integrations.calls import AttentionCall, steering
 
 #: The exponents that may be asked for.
 LEAST_ALPHA, MOST_ALPHA = 1.0, 4.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adasparse.analysis.dispersion_sums import HeadDispersion, LayerSums
-from adasparse.longcontext.attention import AttentionCall, watching
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.longcontext.memory import available_memory, forward_bytes
 from adasparse.longcontext.model import LongContextPreTrainedModel

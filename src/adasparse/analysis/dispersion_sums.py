@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adasparse.analysis.row_weights import beta_and_gamma, weights_of_rows
-from adasparse.longcontext.attention import AttentionCall
+from adasparse.analysis.row_weights import weights_of_rows
+from adasparse.integrations.calls import AttentionCall
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.nn import LengthScale
 
@@ -134,8 +134,8 @@ class LayerSums:
         """
         alpha = torch.as_tensor(call.alpha, dtype=torch.float64)
         self.alpha = alpha.expand(call.query.shape[1]).tolist()
-        counts = call.visibility.num_visible()[..., 0].expand(call.query.shape[0], -1, -1)
-        visible = counts[example, 0, rows]
+        b, h, q, _ = call.query.shape
+        visible = call.visible().expand(b, h, q, 1)[example, 0, rows, 0]
         for block, weights in weights_of_rows(call, example, rows):
             self._add_weights(weights, visible[block], relevant[block])
         assert isinstance(call.module, LongContextAttention)
@@ -162,10 +162,10 @@ class LayerSums:
         factor = scale(visible[:, None], layer_input).expand(scale.num_heads, -1, 1)
         beta, gamma, whole = self.scales
         whole.add(factor[list(scale.heads), :, 0])
-        learned = beta_and_gamma(scale, layer_input)
-        if learned is not None:
-            beta.add(learned[0])
-            gamma.add(learned[1])
+        if scale.kind != "ssmax":
+            learned = scale.beta_and_gamma(layer_input)
+            beta.add(learned[0].expand_as(factor[list(scale.heads)])[..., 0])
+            gamma.add(learned[1].expand_as(factor[list(scale.heads)])[..., 0])
 
     def heads(self) -> list[HeadDispersion]:
         """Return what each head does, over all that was added."""

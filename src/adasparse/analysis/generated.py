@@ -12,7 +12,7 @@ from adasparse.analysis.record import Ids, Recorder
 from adasparse.analysis.recording import RecordedSentence, Recording
 from adasparse.analysis.weigh import BatchWeights, weigh
 from adasparse.analysis.weights import Array, LayerWeights
-from adasparse.integrations.huggingface.attention import AttentionCall
+from adasparse.integrations.calls import AttentionCall
 
 
 def record_generated(

@@ -14,7 +14,7 @@ from adasparse.analysis.tokens import TokenReader
 from adasparse.analysis.watch import WatchedModel
 from adasparse.analysis.weigh import BatchWeights, weigh
 from adasparse.analysis.weights import Array
-from adasparse.integrations.huggingface.attention import AttentionCall
+from adasparse.integrations.calls import AttentionCall
 
 #: Texts longer than this many tokens keep the largest weights of each row only, unless told.
 LONG, LONG_TOP = 1024, 64

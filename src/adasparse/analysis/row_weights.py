@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, softplus
 
-from adasparse.functional.entmax import entmax
-from adasparse.longcontext.attention import AttentionCall
-from adasparse.longcontext.temperature import inverse_temperature
-from adasparse.nn import LengthScale
+from adasparse.functional import entmax
+from adasparse.functional.adaptive_temperature import sharpened_softmax
+from adasparse.functional.differentiable_attention import attention_scores
+from adasparse.integrations.calls import AttentionCall
 
 #: Weights that are held at once, unless a single query has more.
 BLOCK_SIZE = 2**22
@@ -45,46 +44,9 @@ def _num_rows(num_heads: int, rows: Tensor) -> int:
 
 def _weigh(call: AttentionCall, example: int, rows: Tensor) -> Tensor:
     """Return the weights ``(h, s, k)`` of queries ``(s,)``."""
-    scores = _score(call, example, rows)
+    problem = call.problem().sequence(example)
+    scores = attention_scores(problem, rows, num_keys=int(rows[-1]) + 1)[0]
     if call.adapts_temperature:
-        scores = scores * inverse_temperature(scores)
+        return sharpened_softmax(scores)
     alpha = call.alpha[:, None, None] if isinstance(call.alpha, Tensor) else call.alpha
-    weights: Tensor = entmax(scores, alpha)
-    return weights
-
-
-def _score(call: AttentionCall, example: int, rows: Tensor) -> Tensor:
-    """Return the scores ``(h, s, k)``, ``-inf`` where a key is not seen."""
-    dtype = torch.promote_types(call.query.dtype, torch.float32)
-    num_keys = int(rows[-1]) + 1
-    query = call.query[example][:, rows].to(dtype)  # (h, s, d)
-    key = call.key[example][:, :num_keys].to(dtype)  # (g, k, d)
-    h, s, d = query.shape
-    grouped = (query * d**-0.5).reshape(len(key), -1, d) @ key.transpose(-1, -2)
-    scores: Tensor = grouped.reshape(h, s, num_keys)
-    place = torch.arange(num_keys, device=rows.device)
-    if call.slopes is not None:
-        scores = scores - call.slopes.to(dtype)[:, None, None] * (rows[:, None] - place)
-    scores = scores.masked_fill(place > rows[:, None], -torch.inf)
-    mask = call.visibility.attn_mask(call.slopes)
-    if mask is None:
-        return scores
-    mask = mask[example, ..., :num_keys]
-    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-
-
-def beta_and_gamma(scale: LengthScale, layer_input: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return both for each scaled head and query, ``(h, r)`` each; None for SSMax, without them.
-
-    Args:
-        scale: Of a layer.
-        layer_input: ``(r, n)``: what the layer gets for these queries.
-    """
-    if scale.kind == "ssmax":
-        return None
-    if scale.kind == "per_head":
-        size = len(scale.heads), len(layer_input)
-        return scale.beta[:, None].expand(size), scale.gamma[:, None].expand(size)
-    beta = linear(layer_input, scale.beta_weight, scale.beta_bias).T.double()
-    gamma = linear(layer_input, scale.gamma_weight, scale.gamma_bias).T.double()
-    return softplus(beta), 2 * gamma.tanh()
+    return entmax(scores, alpha)

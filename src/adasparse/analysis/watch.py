@@ -9,12 +9,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from adasparse.analysis.recording import Header
-from adasparse.analysis.weigh import LongContextCall
+from adasparse.integrations.calls import AttentionCall, probing
 from adasparse.integrations.huggingface import SparsityConfig, sparsify
-from adasparse.integrations.huggingface.attention import LEFT_DENSE, AttentionCall, probing
+from adasparse.integrations.huggingface.attention import LEFT_DENSE
 from adasparse.integrations.huggingface.models import SparseModelMixin
 from adasparse.integrations.huggingface.probe import dummy_inputs, find_attention, run
-from adasparse.longcontext import attention as longcontext
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.longcontext.model import LongContextPreTrainedModel
 
@@ -80,10 +79,7 @@ class WatchedModel:
             if kind is not None:
                 see(kind, call)
 
-        def pass_on_long(call: longcontext.AttentionCall) -> None:
-            pass_on(LongContextCall.of(call))
-
-        with torch.no_grad(), probing(pass_on), longcontext.watching(pass_on_long):
+        with torch.no_grad(), probing(pass_on):
             yield
 
 

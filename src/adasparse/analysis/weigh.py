@@ -1,67 +1,16 @@
 """The weights of a call of attention, sparse, however long the text is."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adasparse.analysis.weights import Array, LayerWeights
-from adasparse.functional.attention import entmax_attention_weights
-from adasparse.integrations.huggingface.attention import AttentionCall
-from adasparse.longcontext import attention as longcontext
-from adasparse.longcontext.temperature import adaptive_temperature_weights
+from adasparse.integrations.calls import AttentionCall
 
 #: As many scores are computed at a time; of longer texts, some rows of one head.
 _AT_ONCE = 2**21
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LongContextCall(AttentionCall):
-    """A call of attention of a long-context model, in the form of those of transformers.
-
-    Args:
-        slopes: Of ALiBi, ``(h,)``, or None.
-        adapts_temperature: Whether softmax is sharpened by its entropy.
-    """
-
-    slopes: Tensor | None
-    adapts_temperature: bool
-
-    @staticmethod
-    def of(call: longcontext.AttentionCall) -> "LongContextCall":
-        """Take a call as the model makes it."""
-        return LongContextCall(
-            module=call.module,
-            query=call.query,
-            key=call.key,
-            value=call.value,
-            alpha=call.alpha,
-            mask=call.visibility.attn_mask(call.slopes),
-            is_causal=call.visibility.is_causal,
-            key_lengths=None,
-            scale=None,
-            softcap=None,
-            slopes=call.slopes,
-            adapts_temperature=call.adapts_temperature,
-        )
-
-    def options(self) -> dict[str, Any]:
-        """Return what the functions of attention take."""
-        return {**super().options(), "alibi_slopes": self.slopes}
-
-    def weights(self) -> Tensor:
-        """Return the whole matrix of weights ``(b, h, q, k)``."""
-        if not self.adapts_temperature:
-            return super().weights()
-        return adaptive_temperature_weights(
-            self.query,
-            self.key,
-            attn_mask=self.mask,
-            is_causal=self.is_causal,
-            alibi_slopes=self.slopes,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,9 +92,9 @@ def _sparse(call: AttentionCall, top: int | None) -> LayerWeights:
     """The weights of a call as one matrix with ``b * h`` heads."""
     b, h, q, _ = call.query.shape
     k = call.key.shape[2]
-    if call.softcap is not None or getattr(call, "adapts_temperature", False):
+    if call.softcap is not None or call.adapts_temperature:
         return _largest(call.weights().reshape(b * h, q, k), k if top is None else top)
-    found = entmax_attention_weights(call.query, call.key, layout="sparse", **call.options())
+    found = call.support()
     if top is not None and found.crow.diff().max() > top:
         return _largest(call.weights().reshape(b * h, q, k), top)
     crow, col, value = (x.cpu() for x in found)
@@ -198,13 +147,8 @@ def _part(call: AttentionCall, i: int, head: int, start: int, stop: int) -> Atte
     if call.is_causal:
         mask = _with_past(mask, start, stop, call.key.shape[2], call.key.device)
     lengths = call.key_lengths
-    own: dict[str, Any] = {}
-    if isinstance(call, LongContextCall) and call.slopes is not None:
-        # Counting queries from the first of these shifts a row as a whole, which changes nothing.
-        own["slopes"] = call.slopes[head : head + 1]
     return replace(
         call,
-        **own,
         query=call.query[i : i + 1, head : head + 1, start:stop],
         key=call.key[i : i + 1, group : group + 1],
         value=call.value[i : i + 1, group : group + 1],
@@ -212,6 +156,8 @@ def _part(call: AttentionCall, i: int, head: int, start: int, stop: int) -> Atte
         mask=mask,
         is_causal=False,
         key_lengths=None if lengths is None else lengths[i : i + 1],
+        # Counting queries from the first of these shifts a row as a whole, which changes nothing.
+        slopes=None if call.slopes is None else call.slopes[head : head + 1],
     )
 
 

@@ -1,4 +1,4 @@
-"""``adasparse doctor``: what is installed, what serves, and whether it computes right."""
+"""``adasparse doctor``: the installation, the backends in use, and a check of their results."""
 
 import json
 from typing import Annotated, Any
@@ -69,6 +69,7 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
         },
         "backends": {
             "CPU tensors": f"{backends['cpu']['backend']} ({backends['cpu']['reason']})",
+            "GPU tensors": f"{backends['cuda']['backend']} ({backends['cuda']['reason']})",
             "other devices": f"{backends['other']['backend']} ({backends['other']['reason']})",
             "devices": ", ".join(["cpu", *report["accelerators"]]),
         },

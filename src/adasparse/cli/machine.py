@@ -1,4 +1,4 @@
-"""What there is to know about this installation and this machine."""
+"""Facts about this installation and this machine, for ``adasparse doctor``."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import adasparse
-from adasparse.functional.entmax import choose_kernels
+from adasparse.functional.backends import explain_choice
 from adasparse.kernels import cpu, reference
 
 #: Packages of the optional extras.
@@ -88,23 +88,25 @@ def kernels() -> dict[str, Any]:
 
 
 def backends() -> dict[str, dict[str, str]]:
-    """Which backend serves each kind of device, and why."""
-    if not cpu.is_available():
-        on_cpu = f"the compiled kernels are missing: {cpu.missing_reason}"
-    elif override := os.environ.get("ADASPARSE_ISA"):
-        on_cpu = f"compiled kernels, {cpu.isa()}: ADASPARSE_ISA={override} asks for it"
-    else:
-        on_cpu = f"compiled kernels, {cpu.isa()}: the best set this CPU runs"
+    """The backend in use for each kind of device, and why."""
     return {
-        "cpu": {"backend": _backend("cpu"), "reason": on_cpu},
-        "other": {"backend": _backend("meta"), "reason": "the compiled kernels are for CPUs"},
+        "cpu": _backend("cpu"),
+        "cuda": _backend("cuda"),
+        "other": _backend("mps"),
     }
 
 
-def _backend(device: str) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that it is slower, is being told here
-        return "native" if choose_kernels(torch.device(device), "auto") is cpu else "plain"
+def _backend(device: str) -> dict[str, str]:
+    name, against = explain_choice(device)
+    if name == "cpu":
+        override = os.environ.get("ADASPARSE_ISA")
+        why = f"ADASPARSE_ISA={override} asks for it" if override else "the best set this CPU runs"
+        reason = f"compiled kernels, {cpu.isa()}: {why}"
+    elif missing := {x: why for x, why in against.items() if "it needs tensors on" not in why}:
+        reason = "; ".join(f"{x}: {why}" for x, why in missing.items())
+    else:
+        reason = "no other backend supports this device"
+    return {"backend": name, "reason": reason}
 
 
 def accelerators() -> list[str]:

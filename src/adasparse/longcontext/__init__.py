@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
         "adasparse.longcontext needs transformers: pip install 'adasparse[hf]'.", name=error.name
     ) from error
 
-from adasparse.longcontext.attention import AttentionCall, watching
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.longcontext.config import LongContextConfig
 from adasparse.longcontext.evaluate import Ladder, LengthScore, evaluate_lengths
 from adasparse.longcontext.metrics import Correct, count_correct, wilson_interval

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from adasparse.functional.losses import entmax_loss
+from adasparse.functional import entmax_loss
 from adasparse.integrations.huggingface import sparsify
 from adasparse.translation.recipe import TranslationRecipe
 

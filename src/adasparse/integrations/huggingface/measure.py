@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.functional.attention import entmax_attention_weights
-from adasparse.integrations.huggingface.attention import AttentionCall, watching
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.integrations.huggingface.heads import sparse_heads
 
 
@@ -47,13 +46,7 @@ class DensityMeter:
         if name is None:
             return
         b, h, q, _ = call.query.shape
-        if call.softcap is None:
-            weights = entmax_attention_weights(
-                call.query, call.key, layout="sparse", **call.options()
-            )
-            used = weights.crow.diff().reshape(b, h, q)
-        else:
-            used = (call.weights() != 0).sum(-1)
+        used = call.support().crow.diff().reshape(b, h, q)
         visible = call.visible().expand(b, h, q, 1)
         pair = used.sum((0, 2)).double(), visible.sum((0, 2, 3)).double()
         before = self.counts.get(name, (0.0, 0.0))

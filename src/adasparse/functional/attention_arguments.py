@@ -1,53 +1,33 @@
-"""What callers of attention may pass, brought into the one form that kernels take."""
+"""The arguments of attention, checked and brought into the one form that kernels take."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from adasparse.functional.entmax import DTYPES
+from adasparse.functional.arguments import DTYPES, check_alpha_values, number_as_alpha
+from adasparse.kernels import AttentionProblem
+from adasparse.kernels.problem import with_tensors
 
 
-class Inputs(NamedTuple):
-    """Checked arguments: tensors first, everything in the caller's dtypes.
-
-    The tensors are as in ``AttentionProblem``, except that ``alpha`` may be of rank 0 or 1, then
-    one per head, and that nothing has been converted yet.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    alpha: Tensor
-    mask: Tensor | None
-    slopes: Tensor | None
-    key_lengths: Tensor | None
-    seed: Tensor | None
-    scale: float
-    is_causal: bool
-    dropout_p: float
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Return the fields up to ``seed``."""
-        return self[:8]
-
-
-def prepare(
+def attention_problem(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     alpha: float | Tensor,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    dropout_p: float,
-    key_lengths: Tensor | None,
-    alibi_slopes: Tensor | None,
-    enable_gqa: bool,
-) -> tuple[Inputs, tuple[int, ...]]:
-    """Check everything; return it with the leading dimensions ``(..., h)`` of the result."""
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_lengths: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    enable_gqa: bool = False,
+) -> tuple[AttentionProblem, tuple[int, ...]]:
+    """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
+
+    The tensors keep the dtypes of the caller; ``prepared`` converts them.
+    """
     _check_tensors(query, key, value)
     query, key, value = _autocast(query, key, value)
     _check_dtypes(query, key, value)
@@ -59,21 +39,11 @@ def prepare(
         query, key, value, batch = _merge_batch(query, key, value)
         query, key, value = _match_heads(query, key, value, enable_gqa)
         shapes = query.shape, key.shape, value.shape
+    _check_sizes(*shapes)
     _, num_heads, num_queries, head_dim = shapes[0]
-    num_keys = shapes[1][2]
-    if head_dim != shapes[1][3]:
-        raise ValueError(
-            "query (..., q, d) and key (..., k, d) must agree on d; "
-            f"got {head_dim} and {shapes[1][3]}."
-        )
-    if num_keys != shapes[2][2]:
-        raise ValueError(
-            "key (..., k, d) and value (..., k, e) must agree on k; "
-            f"got {num_keys} and {shapes[2][2]}."
-        )
     rows = (*batch, num_heads, num_queries)
     if attn_mask is not None:
-        attn_mask = _as_mask(attn_mask, (*rows, num_keys), query)
+        attn_mask = _as_mask(attn_mask, (*rows, shapes[1][2]), query)
     if key_lengths is not None:
         key_lengths = _as_key_lengths(key_lengths, batch, query)
     if alibi_slopes is not None:
@@ -82,20 +52,78 @@ def prepare(
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
     if scale is not None and not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
-    inputs = Inputs(
-        query,
-        key,
-        value,
-        _as_alpha(alpha, (*rows, 1), query),
-        attn_mask,
-        alibi_slopes,
-        key_lengths,
-        torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
-        (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
-        is_causal,
-        dropout_p,
+    problem = AttentionProblem(
+        query=query,
+        key=key,
+        value=value,
+        alpha=_as_alpha(alpha, (*rows, 1), query),
+        mask=attn_mask,
+        slopes=alibi_slopes,
+        key_lengths=key_lengths,
+        seed=torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
+        scale=(1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
+        is_causal=is_causal,
+        dropout_p=dropout_p,
     )
-    return inputs, rows[: rank - 2]
+    return problem, rows[: rank - 2]
+
+
+def compute_dtype(problem: AttentionProblem) -> torch.dtype:
+    """Return float32 or float64, which alpha above 2 needs too, being steep at the edge.
+
+    Raises if an alpha in CPU memory is below 1; others would stall the device.
+    """
+    alpha = problem.alpha
+    if not alpha.is_cpu or not alpha.numel():
+        values = [1.0]
+    elif alpha.numel() == 1:
+        values = [alpha.item()]
+    elif alpha.dim() == 1:
+        values = alpha.tolist()  # quicker than an operation, for one number per head
+    else:
+        values = [x.item() for x in alpha.detach().aminmax()]
+    if not all(x >= 1 for x in values):
+        check_alpha_values(alpha, 1.0)
+    is_steep = problem.query.dtype == torch.float64 or max(values) > 2
+    return torch.float64 if is_steep else torch.float32
+
+
+def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``x`` in ``dtype`` with a contiguous last dimension."""
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
+    """Return the problem in the form that kernels read; no more than that is copied."""
+    query, alpha, mask, slopes = problem.query, problem.alpha, problem.mask, problem.slopes
+    if alpha.device != query.device:
+        alpha = alpha.to(query.device)
+    if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
+        mask = mask.to(dtype)
+    return with_tensors(
+        problem,
+        {
+            "query": readable(query, dtype),
+            "key": readable(problem.key, dtype),
+            "value": readable(problem.value, dtype),
+            "alpha": (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double(),
+            "mask": mask,
+            "slopes": None if slopes is None else slopes.double().contiguous(),
+        },
+    )
+
+
+def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    if query[3] != key[3]:
+        raise ValueError(
+            f"query (..., q, d) and key (..., k, d) must agree on d; got {query[3]} and {key[3]}."
+        )
+    if key[2] != value[2]:
+        raise ValueError(
+            f"key (..., k, d) and value (..., k, e) must agree on k; got {key[2]} and {value[2]}."
+        )
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -111,7 +139,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Do what autocast does to PyTorch's own attention; float64 stays."""
+    """Cast as autocast does for PyTorch's own attention; float64 stays."""
     device = "cpu" if query.is_cpu else query.device.type
     if device != "cpu" and not torch.amp.is_autocast_available(device):
         return query, key, value
@@ -193,8 +221,9 @@ def _match_heads(
 
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
-    return len(shape) <= len(target) and all(
-        got in (1, want) for got, want in zip(reversed(shape), reversed(target), strict=False)
+    missing = len(target) - len(shape)
+    return missing >= 0 and all(
+        got in (1, want) for got, want in zip(shape, target[missing:], strict=True)
     )
 
 
@@ -206,11 +235,8 @@ def _check_device(name: str, x: Tensor, query: Tensor) -> None:
 def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Tensor:
     """Return alpha of rank 0, or 1 if it has one value per head, or 4; numbers on the CPU."""
     if not isinstance(alpha, Tensor):
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
-            raise TypeError(f"alpha must be a number or a tensor; got {type(alpha).__name__}.")
-        if not 1 <= alpha < math.inf:
-            raise ValueError(f"alpha must be at least 1 and finite; got {alpha}.")
-        return torch.full((1, 1, 1, 1), alpha, dtype=torch.float64, device="cpu")
+        number = number_as_alpha(alpha)
+        return torch.full((1, 1, 1, 1), number, dtype=torch.float64, device="cpu")
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
     if alpha.dim() == 0:

@@ -1,18 +1,23 @@
-"""The compiled kernels for CPU tensors, and what to know about them.
+"""The backend ``cpu``: the compiled C++ core, for CPU tensors.
 
 ``ADASPARSE_ISA`` in the environment picks an instruction set by name at import.
 """
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adasparse.kernels.problem import AttentionGradients, AttentionProblem
-from adasparse.kernels.target import Target
+from adasparse.kernels.problem import (
+    AttentionGradients,
+    AttentionProblem,
+    LossProblem,
+    SparseRows,
+)
 
 _native: Any = None
 #: Why the compiled kernels are missing, or an empty string.
@@ -60,7 +65,7 @@ def _rows_of_alpha(alpha: Tensor) -> tuple[int, int]:
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
-    """See ``reference.entmax_forward``; any floating dtype."""
+    """See ``RowKernels.entmax_forward``; any floating dtype."""
     assert _native is not None and scores.is_contiguous() and alpha.is_contiguous()
     weights = torch.empty_like(scores)
     rows, n = scores.shape
@@ -79,7 +84,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
 def entmax_backward(
     weights: Tensor, grad: Tensor, alpha: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """See ``reference.entmax_backward``; any floating dtype, alpha's gradient in float64."""
+    """See ``RowKernels.entmax_backward``; any floating dtype."""
     assert _native is not None and weights.is_contiguous() and grad.is_contiguous()
     assert weights.dtype == grad.dtype and alpha.is_contiguous()
     grad_scores = torch.empty_like(weights)
@@ -104,40 +109,54 @@ def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _target_arguments(target: Target) -> tuple[int, int, int, int, float]:
+def _target_arguments(problem: LossProblem) -> tuple[int, int, int, int, float]:
     return (
-        _address(target.index),
-        _address(target.probability),
-        _address(target.weight),
-        target.ignore_index,
-        target.label_smoothing,
+        _address(problem.index),
+        _address(problem.probability),
+        _address(problem.weight),
+        problem.ignore_index,
+        problem.label_smoothing,
     )
 
 
-def loss_forward(scores: Tensor, alpha: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-    """Return the loss of each row ``(rows,)`` and what the backward needs, both in float64."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedLoss:
+    """State of the solver for each row, ``(rows, 3)`` in float64."""
+
+    state: Tensor
+
+
+def empty_loss_saved(problem: LossProblem) -> SavedLoss:
+    """See ``LossKernels.empty_loss_saved``."""
+    return SavedLoss(state=problem.scores.new_empty(len(problem.scores), 3, dtype=torch.float64))
+
+
+def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedLoss]:
+    """See ``LossKernels.loss_forward``; any floating dtype."""
+    scores, alpha = problem.scores, problem.alpha
     assert _native is not None and scores.is_contiguous() and alpha.is_contiguous()
     rows, n = scores.shape
     loss = torch.empty(rows, dtype=torch.float64)
-    state = torch.empty(rows, 3, dtype=torch.float64)
+    saved = empty_loss_saved(problem)
     _native.loss_forward(
         _TYPES[scores.dtype],
         scores.data_ptr(),
         loss.data_ptr(),
-        state.data_ptr(),
-        *_target_arguments(target),
+        saved.state.data_ptr(),
+        *_target_arguments(problem),
         *_rows_of_alpha(alpha),
         rows,
         n,
         torch.get_num_threads(),
     )
-    return loss, state
+    return loss, saved
 
 
 def loss_backward(
-    scores: Tensor, state: Tensor, grad: Tensor, alpha: Tensor, target: Target, *, with_alpha: bool
+    problem: LossProblem, saved: SavedLoss, grad: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients by scores ``(rows, n)`` and alpha ``(rows,)`` from that of each row's loss."""
+    """See ``LossKernels.loss_backward``."""
+    scores = problem.scores
     assert _native is not None and scores.is_contiguous() and grad.dtype == torch.float64
     rows, n = scores.shape
     grad_scores = torch.empty_like(scores)
@@ -145,12 +164,12 @@ def loss_backward(
     _native.loss_backward(
         _TYPES[scores.dtype],
         scores.data_ptr(),
-        _address(state),
+        _address(saved.state),
         _address(grad),
         grad_scores.data_ptr(),
         _address(grad_alpha),
-        *_target_arguments(target),
-        *_rows_of_alpha(alpha),
+        *_target_arguments(problem),
+        *_rows_of_alpha(problem.alpha),
         rows,
         n,
         torch.get_num_threads(),
@@ -158,12 +177,12 @@ def loss_backward(
     return grad_scores, grad_alpha
 
 
-#: What the support of one call may take in memory; heads beyond that are recomputed instead.
+#: Memory for the support of one call; heads beyond it are recomputed in the backward pass.
 SUPPORT_BYTES = 2**29
 
 
 def _dense_share(num_keys: int) -> float:
-    """From what density on recomputing a head is cheaper than walking its support, as measured."""
+    """Density from which recomputing a head is cheaper than walking its support, as measured."""
     return 1.0 if num_keys <= 32 else 0.5
 
 
@@ -201,8 +220,34 @@ def _attention_input(problem: AttentionProblem) -> Any:
     )
 
 
-def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tuple[Tensor, ...]:
-    """Offsets of the rows, indices and weights of heads that are not dense, and which ones are."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedWeights:
+    """All weights ``(b, h, q, k)``, saved where rows are short."""
+
+    weights: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedSupport:
+    """The support of each row.
+
+    Args:
+        state: State of the solver ``(b, h, q, 3)`` in float64.
+        offsets: ``(b h q + 1,)``: first entry of each row, and the end.
+        index: Keys of the entries, in int32; dense heads have none.
+        weight: Their weights.
+        is_dense: ``(b h,)``: whether a head is recomputed in the backward pass.
+    """
+
+    state: Tensor
+    offsets: Tensor
+    index: Tensor
+    weight: Tensor
+    is_dense: Tensor
+
+
+def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> dict[str, Tensor]:
+    """Return the fields of ``SavedSupport`` that hold the entries."""
     batch, heads, q, _ = problem.query.shape
     offsets = torch.empty(batch * heads * q + 1, dtype=torch.int64)
     is_dense = torch.empty(batch * heads, dtype=torch.uint8)
@@ -210,7 +255,7 @@ def _arrange(support: Any, problem: AttentionProblem, dense_share: float) -> tup
     index = torch.empty(size, dtype=torch.int32)
     weight = torch.empty(size, dtype=problem.query.dtype)
     support.move(offsets.data_ptr(), is_dense.data_ptr(), index.data_ptr(), weight.data_ptr())
-    return offsets, index, weight, is_dense
+    return {"offsets": offsets, "index": index, "weight": weight, "is_dense": is_dense}
 
 
 def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -232,11 +277,8 @@ def _empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
 
 def attention_forward(
     problem: AttentionProblem, *, keep: bool
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the output ``(b, h, q, e)`` and, if ``keep``, what the backward needs.
-
-    All numbers are float32 or all float64, with rows contiguous along the last dimension.
-    """
+) -> tuple[Tensor, SavedWeights | SavedSupport | None]:
+    """See ``AttentionKernels.attention_forward``; in float32 or float64."""
     assert _native is not None
     arguments = _attention_input(problem)
     batch, heads, q, _ = problem.query.shape
@@ -246,44 +288,41 @@ def attention_forward(
     call = (arguments, out.data_ptr(), out.stride())
     if not keep:
         _native.attention_forward(*call, 0, 0, None, 0, dense_share)
-        return out, ()
+        return out, None
     if _native.has_short_rows(arguments):
         weights = torch.empty(batch, heads, q, k, dtype=out.dtype)
         _native.attention_forward(*call, weights.data_ptr(), 0, None, 0, dense_share)
-        return out, (weights,)
+        return out, SavedWeights(weights=weights)
     state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
     support = _native.Support(arguments)
     entry = 4 + out.element_size()
     fair_share = SUPPORT_BYTES // (entry * max(1, batch * heads * q))
     limit = min(fair_share, max(64, int(dense_share * k)))
     _native.attention_forward(*call, 0, state.data_ptr(), support, limit, dense_share)
-    return out, (state, *_arrange(support, problem, dense_share))
+    return out, SavedSupport(state=state, **_arrange(support, problem, dense_share))
 
 
 def attention_backward(
     problem: AttentionProblem,
-    saved: tuple[Tensor, ...],
+    saved: SavedWeights | SavedSupport,
     grad: Tensor,
-    *,
-    with_alpha: bool,
-    with_mask: bool,
-    with_slopes: bool,
+    needs: frozenset[str],
 ) -> AttentionGradients:
-    """Gradients from that of the output and what the forward has kept."""
+    """See ``AttentionKernels.attention_backward``; query, key and value always get theirs."""
     assert _native is not None
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
-    if grad.stride(-1) != 1:
-        grad = grad.contiguous()
-    # Whole weights alone, or state and support.
-    kept = [x.data_ptr() for x in saved]
-    kept = [*kept, 0, 0, 0, 0, 0] if len(kept) == 1 else [0, *kept]
+    if isinstance(saved, SavedWeights):
+        kept = [saved.weights.data_ptr(), 0, 0, 0, 0, 0]
+    else:
+        support = (saved.state, saved.offsets, saved.index, saved.weight, saved.is_dense)
+        kept = [0, *(x.data_ptr() for x in support)]
     by_query, by_key, by_value = (_empty_rows(x.shape, query) for x in (query, key, value))
     rows = query.shape[:3]
-    by_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
-    by_slope = torch.empty(rows, dtype=torch.float64) if with_slopes else None
+    by_alpha = torch.empty(rows, dtype=torch.float64) if "alpha" in needs else None
+    by_slope = torch.empty(rows, dtype=torch.float64) if "slopes" in needs else None
     by_mask: Tensor | None = None
     mask_strides: tuple[int, ...] = (0, 0, 0, 0)
-    if with_mask:
+    if "mask" in needs:
         assert mask is not None
         by_mask = torch.zeros(mask.shape, dtype=query.dtype)
         mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
@@ -315,15 +354,15 @@ def attention_backward(
     )
 
 
-def attention_support(problem: AttentionProblem) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights of all rows ``(b h q, k)`` as a CSR matrix: crow, col, value."""
+def attention_support(problem: AttentionProblem) -> SparseRows:
+    """See ``AttentionKernels.attention_support``."""
     assert _native is not None
     arguments = _attention_input(problem)
     support = _native.Support(arguments)
     limit = 2**62 // max(1, problem.query.shape[2])
     _native.attention_forward(arguments, 0, (0, 0, 0, 0), 0, 0, support, limit, 1)
-    offsets, index, weight, _ = _arrange(support, problem, 1.0)
-    return offsets, index.long(), weight
+    found = _arrange(support, problem, 1.0)
+    return SparseRows(crow=found["offsets"], col=found["index"].long(), value=found["weight"])
 
 
 def attention_only_scores(problem: AttentionProblem) -> None:
