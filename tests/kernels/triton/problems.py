@@ -89,7 +89,8 @@ def computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
 
 def expected(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
     """Output and gradients by the reference."""
-    output, gradients = reference.attention(problem, grad)
+    output, saved = reference.attention_forward(problem, keep=True)
+    gradients = reference.attention_backward(problem, saved, grad)
     return {
         "output": output,
         **{name: getattr(gradients, name) for name in _FIELDS if name in needs_of(problem)},

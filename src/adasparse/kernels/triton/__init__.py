@@ -15,6 +15,10 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem, LossProblem
 
+#: Why the kernels cannot run here, or an empty string; looked up anew each time.
+missing_reason: str
+#: Attention reads half precision as it is.
+accepts_half_precision = True
 #: Largest size of a head; the tiles of larger ones do not fit.
 MAX_HEAD_DIM = 256
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -31,6 +35,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "accepts_half_precision",
     "attention_backward",
     "attention_forward",
     "attention_paged",
@@ -49,6 +54,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a kernel, and Triton with it, when it is first asked for."""
+    if name == "missing_reason":
+        return _missing_reason()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
@@ -65,8 +72,7 @@ def devices() -> tuple[str, ...]:
     return ("cpu",) if is_interpreted() else ("cuda",)
 
 
-def missing_reason() -> str:
-    """Why the kernels cannot run here, or an empty string."""
+def _missing_reason() -> str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; pip install 'adasparse[gpu]'"
     if not is_interpreted() and not torch.cuda.is_available():
@@ -76,14 +82,17 @@ def missing_reason() -> str:
 
 def is_available() -> bool:
     """Whether Triton is installed and has a GPU, or its interpreter, to run on."""
-    return not missing_reason()
+    return not _missing_reason()
 
 
 def _unsupported_alpha(alpha: Tensor) -> str | None:
     """Reason from the values of an alpha in CPU memory; others cannot be looked at."""
-    if alpha.device.type == "cpu" and alpha.numel() and bool((alpha < 1).any()):
-        return f"alpha must be at least 1 in the Triton kernels; got {alpha.min().item()}"
-    return None
+    if alpha.device.type != "cpu" or type(alpha) is not Tensor or not alpha.numel():
+        return None
+    low, high = alpha.min().item(), alpha.max().item()
+    if low >= 1 and high <= 2:
+        return None
+    return f"the Triton kernels take alpha from 1 to 2; got {low if low < 1 else high}"
 
 
 def _unsupported_dtype(x: Tensor) -> str | None:
@@ -113,8 +122,5 @@ def unsupported(problem: AttentionProblem | LossProblem | Tensor) -> str | None:
         return _unsupported_dtype(problem)
     if isinstance(problem, LossProblem):
         return _unsupported_dtype(problem.scores) or _unsupported_alpha(problem.alpha)
-    return (
-        _unsupported_dtype(problem.query)
-        or _unsupported_attention(problem)
-        or _unsupported_alpha(problem.alpha)
-    )
+    reason = _unsupported_dtype(problem.query) or _unsupported_attention(problem)
+    return reason or _unsupported_alpha(problem.alpha)
