@@ -25,8 +25,38 @@ class Tiles(NamedTuple):
 
 #: Where kernels are compiled for: the first of a family stands for the others.
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
-_EVERY = (4, 1)
-_INTERPRETER = Tiles(64, 64, _EVERY, _EVERY, _EVERY, _EVERY, _EVERY)
+_INTERPRETER = Tiles(64, 64, *[(4, 1)] * 5)
+
+#: By target and padded head size, of half precision.
+_HALF = {
+    ("sm_80", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 1), (4, 2)),
+    ("sm_90", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_100", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 1), (4, 2)),
+    ("gfx942", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_80", 128): Tiles(64, 32, (8, 1), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_100", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (4, 2), (4, 2)),
+    ("sm_80", 256): Tiles(32, 32, (4, 1), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 256): Tiles(32, 32, (4, 2), (8, 2), (8, 2), (8, 1), (8, 1)),
+    ("sm_100", 256): Tiles(32, 32, (4, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 256): Tiles(32, 32, (8, 2), (8, 1), (8, 2), (4, 1), (4, 1)),
+}
+#: The same of float32, whose tiles take twice the memory and, by default, no tensor cores.
+_FLOAT32 = {
+    ("sm_80", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (8, 2)),
+    ("sm_90", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 1)),
+    ("sm_100", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 1)),
+    ("gfx942", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 1)),
+    ("sm_80", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_100", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_80", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_100", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+}
 
 
 def target_of(device: torch.device) -> str:
@@ -40,10 +70,7 @@ def target_of(device: torch.device) -> str:
 
 
 def tiles_for(target: str, d: int, dtype: torch.dtype) -> Tiles:
-    """Tiles for the larger of the two padded head sizes."""
+    """Tiles for the larger of the two padded head sizes, 256 at most."""
     if target == "interpreter":
         return _INTERPRETER
-    size = max(64, d)
-    warps = 4 if size == 64 else 8
-    every = (warps, 2)
-    return Tiles(64, 32, every, every, every, every, every)
+    return (_FLOAT32 if dtype == torch.float32 else _HALF)[target, max(64, d)]
