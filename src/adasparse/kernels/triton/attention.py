@@ -137,7 +137,7 @@ def attention_backward(
     chosen = call.with_general_map(problem.alpha) if by_alpha is not None else call
     chosen.run(
         backward.query_kernel,
-        "query",
+        "query_general" if chosen.flags.kind >= 3 else "query",
         call.blocks[0] * b * h,
         saved.normalizers,
         saved.words,
