@@ -70,9 +70,8 @@ def test_first_rows_of_a_causal_map_do_not_make_it_dense():
     # They have next to nothing to leave out; all heads were once computed as dense for it.
     x = tensors(1, 2, 600, 600, 16)
     _, saved = cpu.attention_forward(problem_of(*x, scale=0.05, is_causal=True), keep=True)
-    weight, is_dense = saved[3], saved[4]
-    assert not is_dense.any()
-    assert 0.1 < weight.numel() / (600 * 601) < 0.5
+    assert not saved.is_dense.any()
+    assert 0.1 < saved.weight.numel() / (600 * 601) < 0.5
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")

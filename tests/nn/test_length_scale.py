@@ -182,3 +182,16 @@ def test_layer_input_is_checked():
         module(visible_keys(3, 3), randn((1, 3, 7)))
     with pytest.raises(ValueError, match="at least 1; got 0"):
         LengthScale(0, kind="ssmax")
+
+
+def test_beta_and_gamma_are_those_of_the_factor():
+    x, visible = randn((2, 5, 8)), visible_keys(5, 5, is_causal=True)
+    for kind, size in (("adaptive", 8), ("per_head", None)):
+        module = LengthScale(3, kind=kind, embed_dim=size, heads=[0, 2])
+        for parameter in module.parameters():
+            parameter.data.copy_(randn(tuple(parameter.shape), seed=4))
+        beta, gamma = module.beta_and_gamma(x)
+        factor = 1 + beta * (visible + 1).log() ** gamma
+        torch.testing.assert_close(module(visible, x)[..., [0, 2], :, :], factor)
+    with pytest.raises(ValueError, match='got kind="ssmax"'):
+        LengthScale(3, kind="ssmax").beta_and_gamma()

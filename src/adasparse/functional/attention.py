@@ -84,6 +84,7 @@ def entmax_attention(
         gradients.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention(query, key, torch.eye(3), alpha=1.5)
         tensor([[0.7073, 0.2927, 0.0000]])
@@ -146,6 +147,7 @@ def entmax_attention_weights(
         ``(..., h, q, k)`` in the dtype of ``query``.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention_weights(query, key)
         tensor([[0.7073, 0.2927, 0.0000],
@@ -220,6 +222,7 @@ def entmax_attention_support(
         A compressed matrix with a row for each query.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention_support(query, key).col
         tensor([0, 1, 0, 1, 2])

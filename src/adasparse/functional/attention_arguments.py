@@ -7,7 +7,7 @@ from torch import Tensor
 
 from adasparse.functional.arguments import DTYPES, check_alpha_values, number_as_alpha
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import with_tensors
+from adasparse.kernels.problem import build, with_tensors
 
 
 def attention_problem(
@@ -52,20 +52,20 @@ def attention_problem(
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
     if scale is not None and not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
-    problem = AttentionProblem(
-        query=query,
-        key=key,
-        value=value,
-        alpha=_as_alpha(alpha, (*rows, 1), query),
-        mask=attn_mask,
-        slopes=alibi_slopes,
-        key_lengths=key_lengths,
-        seed=torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
-        scale=(1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
-        is_causal=is_causal,
-        dropout_p=dropout_p,
-    )
-    return problem, rows[: rank - 2]
+    fields = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "alpha": _as_alpha(alpha, (*rows, 1), query),
+        "mask": attn_mask,
+        "slopes": alibi_slopes,
+        "key_lengths": key_lengths,
+        "seed": torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
+        "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
+        "is_causal": is_causal,
+        "dropout_p": dropout_p,
+    }
+    return build(AttentionProblem, fields), rows[: rank - 2]
 
 
 def compute_dtype(problem: AttentionProblem) -> torch.dtype:

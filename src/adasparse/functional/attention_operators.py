@@ -3,6 +3,7 @@
 Tensors travel through both by the field names of ``AttentionProblem``.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,14 +39,25 @@ _NO_TENSORS: dict[str, None] = dict.fromkeys(_TENSORS)
 def _kernel_dtype(problem: AttentionProblem, kernels: Kernels) -> torch.dtype:
     """Return the dtype of the tensors that the kernels read."""
     dtype = compute_dtype(problem)
-    if dtype == torch.float32 and getattr(kernels, "accepts_half_precision", False):
-        return problem.query.dtype
+    if dtype == torch.float32 != problem.query.dtype:
+        return problem.query.dtype if getattr(kernels, "accepts_half_precision", False) else dtype
     return dtype
 
 
 def _as(x: Tensor, like: Tensor) -> Tensor:
     """``x.to(like.dtype)``, which takes its time where there is nothing to do."""
     return x if x.dtype == like.dtype else x.to(like.dtype)
+
+
+def _like(x: Tensor, like: Tensor) -> Tensor:
+    """Return ``x`` in the shape and dtype of ``like``."""
+    return _as(x if x.shape == like.shape else x.reshape(like.shape), like)
+
+
+@cache
+def _needs(needs_input_grad: tuple[bool, ...]) -> frozenset[str]:
+    """Return the names of the tensors that need a gradient."""
+    return frozenset(name for name, need in zip(_TENSORS, needs_input_grad, strict=True) if need)
 
 
 def _forward(problem: AttentionProblem, kernels: Kernels) -> Tensor:
@@ -61,15 +73,11 @@ def _backward(
     needs: frozenset[str],
     kernels: Kernels,
 ) -> dict[str, Tensor]:
-    """Return the gradients by field name, in the shapes and dtypes of the fields."""
+    """Return a gradient for each name in ``needs``, in the shape and dtype of the field."""
     wide = prepared(problem, dtype)
     found = kernels.attention_backward(wide, saved, readable(grad, dtype), needs)
-    gradients = {}
-    for name in _GRADIENTS:
-        x, like = getattr(found, name), getattr(problem, name)
-        if x is not None and name in needs:
-            gradients[name] = _as(x if x.shape == like.shape else x.reshape(like.shape), like)
-    return gradients
+    gradients, given = vars(found), vars(problem)
+    return {name: _like(gradients[name], given[name]) for name in needs}
 
 
 def _differentiable_backward(
@@ -108,7 +116,7 @@ class _EagerAttention(torch.autograd.Function):
         problem = with_tensors(ctx.options, {name: next(tensors) for name in _TENSORS})
         saved = from_tensors(ctx.saved_type, tensors)
         _, _, *needed = ctx.needs_input_grad
-        needs = frozenset(name for name, need in zip(_TENSORS, needed, strict=True) if need)
+        needs = _needs(tuple(needed))
         if torch.is_grad_enabled():
             gradients = _differentiable_backward(problem, grad, needs)
         else:
@@ -220,8 +228,7 @@ def support(problem: AttentionProblem, backend: str) -> SparseRows:
         if _needs_composition(problem):
             return _support(problem, differentiable_kernels)
         kernels = chosen.load()
-        is_composed = kernels is differentiable_kernels
-        if not is_composed and needs_registered_op(*tensors_of(problem, _TENSORS)):
+        if needs_registered_op(*tensors_of(problem, _TENSORS)):
             crow, col, value = _support_op(**vars(problem), backend=chosen.name)
             return SparseRows(crow=crow, col=col, value=value)
         return _support(problem, kernels)
@@ -239,6 +246,6 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         if kernels is differentiable_kernels:
             return differentiable_attention(problem, backend)
         return _attention_op(**vars(problem), backend=chosen.name)  # type: ignore[no-any-return]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]
     return _forward(problem, kernels)

@@ -168,15 +168,24 @@ def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
     return [values[name] for name in names]
 
 
+def build(record: type[Record], values: Mapping[str, Any]) -> Record:
+    """Return a dataclass from the values of all its fields."""
+    if torch.compiler.is_compiling():
+        return record(**values)
+    # The __init__ of a frozen dataclass takes several times as long.
+    made = object.__new__(record)
+    vars(made).update(values)
+    return made
+
+
 def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Record:
     """Return a dataclass of tensors alone, such as what a backend saves, from its fields."""
-    return record(**dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
+    return build(record, dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
 
 
 def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
     """Return a copy of a dataclass in which the named fields are replaced."""
-    # Not dataclasses.replace, which takes several times as long.
-    return type(record)(**{**vars(record), **tensors})
+    return build(type(record), {**vars(record), **tensors})
 
 
 _SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}

@@ -1,4 +1,4 @@
-"""What multi-head attention accepts."""
+"""Checks of the inputs of multi-head attention."""
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def _check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> Non
         return
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
-            f"{name} must be bool, True where a key is left out, or floating point, to add; "
+            f"{name} must be bool, True where a key is masked, or floating point, to add; "
             f"got {mask.dtype}."
         )
     if tuple(mask.shape) not in shapes:
@@ -63,12 +63,12 @@ def check_nested(
     *,
     batch_first: bool,
 ) -> None:
-    """Raise unless nested tensors can serve."""
+    """Raise unless nested tensors are supported for this call."""
     is_self_attention = query is key and key is value
     has_mask = key_padding_mask is not None or attn_mask is not None
     if not (is_self_attention and batch_first) or has_mask:
         raise ValueError(
-            "nested tensors serve for self-attention without masks and with batch_first=True; "
+            "nested tensors are supported for self-attention without masks, batch_first=True; "
             f"got batch_first={batch_first}, "
             f"{'the same' if is_self_attention else 'different'} query, key and value, "
             f"{'and a' if has_mask else 'no'} mask. "

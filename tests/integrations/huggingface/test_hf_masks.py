@@ -8,7 +8,8 @@ from architectures import ARCHITECTURES, inputs_for, padding_mask, real_position
 from dense_oracle import DenseOracle
 from transformers import masking_utils
 
-from adasparse.integrations.huggingface import SparsityConfig, attention, sparsify
+from adasparse.integrations import calls
+from adasparse.integrations.huggingface import SparsityConfig, sparsify
 from adasparse.integrations.huggingface.attention import watching
 from adasparse.integrations.huggingface.masks import entmax_mask, read_note
 
@@ -56,10 +57,8 @@ def test_weights_are_built_only_when_asked_for(name):
     report = sparsify(model)
     inputs = inputs_for(name, padding="right")
     with (
-        mock.patch.object(attention, "entmax_attention", wraps=attention.entmax_attention) as fused,
-        mock.patch.object(
-            attention, "entmax_attention_weights", wraps=attention.entmax_attention_weights
-        ) as weights,
+        mock.patch.object(calls, "entmax_attention", wraps=calls.entmax_attention) as fused,
+        mock.patch.object(calls, "attention_weights", wraps=calls.attention_weights) as weights,
     ):
         model(**inputs)
         assert fused.call_count == len(report.changed)

@@ -128,7 +128,9 @@ class SavedLoss:
 
 def empty_loss_saved(problem: LossProblem) -> SavedLoss:
     """See ``LossKernels.empty_loss_saved``."""
-    return SavedLoss(state=problem.scores.new_empty(len(problem.scores), 3, dtype=torch.float64))
+    return SavedLoss(
+        state=problem.scores.new_empty(problem.scores.shape[0], 3, dtype=torch.float64)
+    )
 
 
 def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedLoss]:
