@@ -15,8 +15,11 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem, LossProblem
 
-#: Why the kernels cannot run here, or an empty string; looked up anew each time.
+#: Why the kernels cannot run here, or an empty string: ``why_missing()``, looked up anew each time.
 missing_reason: str
+#: Whether Triton is installed, and whether its interpreter is asked for.
+_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Attention reads half precision as it is.
 accepts_half_precision = True
 #: Largest size of a head; the tiles of larger ones do not fit.
@@ -49,45 +52,43 @@ __all__ = [
     "loss_forward",
     "missing_reason",
     "unsupported",
+    "why_missing",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import a kernel, and Triton with it, when it is first asked for."""
     if name == "missing_reason":
-        return _missing_reason()
+        return why_missing()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     return getattr(module, name)
 
 
-def is_interpreted() -> bool:
-    """Whether Triton's interpreter is asked for, in which case CPU tensors are accepted."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
-
-
 def devices() -> tuple[str, ...]:
-    """Types of devices whose tensors the kernels accept; ROCm's are called cuda, too."""
-    return ("cpu",) if is_interpreted() else ("cuda",)
+    """Types of devices whose tensors the kernels accept; those of ROCm are called cuda, too."""
+    return ("cpu", "cuda") if _IS_INTERPRETED else ("cuda",)
 
 
-def _missing_reason() -> str:
-    if importlib.util.find_spec("triton") is None:
+def why_missing() -> str:
+    """Return why the kernels cannot run here, or an empty string."""
+    if not _IS_INSTALLED:
         return "Triton is not installed; pip install 'adasparse[gpu]'"
-    if not is_interpreted() and not torch.cuda.is_available():
+    if not _IS_INTERPRETED and not torch.cuda.is_available():
         return "PyTorch sees no GPU; TRITON_INTERPRET=1 runs the kernels on the CPU, slowly"
     return ""
 
 
 def is_available() -> bool:
     """Whether Triton is installed and has a GPU, or its interpreter, to run on."""
-    return not _missing_reason()
+    return not why_missing()
 
 
 def _unsupported_alpha(alpha: Tensor) -> str | None:
     """Reason from the values of an alpha in CPU memory; others cannot be looked at."""
-    if alpha.device.type != "cpu" or type(alpha) is not Tensor or not alpha.numel():
+    is_readable = alpha.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not is_readable or type(alpha) not in (Tensor, torch.nn.Parameter) or not alpha.numel():
         return None
     low, high = alpha.min().item(), alpha.max().item()
     if low >= 1 and high <= 2:

@@ -120,6 +120,11 @@ def _eps_rows(alpha: Tensor, shape: tuple[int, ...], device: torch.device) -> Te
 
 def prepare(problem: AttentionProblem) -> Launch:
     """Collect the arguments of the kernels; the tensors stay where they are."""
+    if problem.query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise TypeError(
+            "the Triton kernels compute in float16, bfloat16 or float32; got "
+            f"{problem.query.dtype}, which alpha above 2 needs, too. backend='torch' supports it."
+        )
     device = problem.query.device
     (b, h, q, d), (_, g, k, e) = problem.query.shape, problem.value.shape
     query, key, value = (
