@@ -1,0 +1,6 @@
+"""Kinds of pieces by name."""
+
+from benchmarks.evidence.runner import Kind
+from benchmarks.evidence.tasks import task
+
+KINDS: dict[str, Kind] = {"task": task}
