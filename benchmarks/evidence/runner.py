@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evidence.declared import Piece
-from benchmarks.evidence.workshop import OutOfTime, Workshop
+from benchmarks.evidence.workshop import OutOfTimeError, Workshop
 
 #: Does a piece in its folder, from wherever it was left; returns what its log is to say.
 Kind = Callable[[Piece, Workshop], dict[str, Any]]
@@ -98,7 +98,7 @@ def _finish(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         found = kinds[piece.kind](piece, workshop)
-    except OutOfTime:
+    except OutOfTimeError:
         report(f"{piece.name}: time is up; the next run resumes it.")
         return False
     except RuntimeError as error:

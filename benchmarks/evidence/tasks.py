@@ -1,4 +1,4 @@
-"""Long-context tasks: trained until solved and as long again, scored up to 1024 times the length."""
+"""Long-context tasks: trained until solved and as long again, scored up to 1024 times as long."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,9 @@ def task(piece: Piece, workshop: Workshop) -> dict[str, Any]:
 
 def _train(piece: Piece, folder: Path, workshop: Workshop) -> Path:
     """Train for the declared number of steps, twice and four times that if it was not enough."""
-    settings = {key: x for key, x in piece.settings.items() if key not in ("max_steps", "doublings")}
+    settings = {
+        key: x for key, x in piece.settings.items() if key not in ("max_steps", "doublings")
+    }
     settings["seed"] = piece.seed
     steps = piece.settings["max_steps"]
     for doubling in range(piece.settings.get("doublings", 0) + 1):

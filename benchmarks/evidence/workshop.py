@@ -15,10 +15,12 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 #: Seconds that a command has to write its checkpoint after it was asked to stop.
 _PATIENCE = 120
-_FACTS = "import json, torch, adasparse; print(json.dumps([torch.__version__, adasparse.__version__]))"
+_FACTS = (
+    "import json, torch, adasparse; print(json.dumps([torch.__version__, adasparse.__version__]))"
+)
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """Raised when the time of a runner is up: the piece is to be resumed another time."""
 
 
@@ -50,11 +52,11 @@ class Workshop:
         """Run a command; return its standard output, and add its messages to a file.
 
         Raises:
-            OutOfTime: If it was stopped, having written a checkpoint if it writes any.
+            OutOfTimeError: If it was stopped, having written a checkpoint if it writes any.
             RuntimeError: If it failed.
         """
         if time.monotonic() >= self.deadline:
-            raise OutOfTime
+            raise OutOfTimeError
         log.parent.mkdir(parents=True, exist_ok=True)
         output = log.with_suffix(".stdout")
         with log.open("a", encoding="utf-8") as messages, output.open("w") as out:
@@ -72,7 +74,7 @@ class Workshop:
         text = output.read_text(encoding="utf-8")
         output.unlink()
         if is_over:
-            raise OutOfTime
+            raise OutOfTimeError
         if process.returncode:
             tail = "\n".join(log.read_text(encoding="utf-8").splitlines()[-10:])
             raise RuntimeError(f"exit code {process.returncode}; {log} ends with:\n{tail}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
-from adasparse.longcontext.tasks import BOS, EOS, PAD, TASKS, find_task
+from adasparse.longcontext.tasks import BOS, EOS, PAD, find_task
 from adasparse.training.recipe import MISTAKES, Schedule, too_small, training_mistakes
 
 
@@ -132,7 +132,7 @@ class TaskRecipe(LongContextRecipe):
     """One training on a task; the other settings are those of ``LongContextRecipe``.
 
     Args:
-        task: Name of the task.
+        task: Name of the task; ``sort-8`` is Sort with an alphabet of 8.
         min_length: Of the shortest source to train with; as published if None.
         max_length: Of the longest; as published if None.
         eval_lengths: Where exact match is scored in training, on a set of examples of its own; the
@@ -168,8 +168,10 @@ class TaskRecipe(LongContextRecipe):
         )
 
     def _own_mistakes(self) -> list[str]:
-        if self.task not in TASKS:
-            return [f"task must be one of {', '.join(TASKS)}; got {self.task!r}"]
+        try:
+            find_task(self.task)
+        except ValueError as error:
+            return [str(error).removeprefix("a ").rstrip(".")]
         found = []
         shortest = find_task(self.task).shortest
         low, high = self.lengths
