@@ -302,7 +302,7 @@ def test_errors_quote_what_was_given():
 
 
 def test_a_number_after_the_name_is_the_size_of_the_alphabet():
-    assert find_task("copy-8") == Copy(num_symbols=8)
+    assert find_task("sort-8") == Sort(num_symbols=8)
     task = find_task("mqmtar-16")
     assert task.vocab_size == 4 + 16 + 2
     for keys in pools(16):
