@@ -10,7 +10,7 @@ from benchmarks.evidence.pretrained.ctranslate2 import read_marian
 from benchmarks.evidence.pretrained.data import news_pairs
 from benchmarks.evidence.pretrained.packages import fetch
 from benchmarks.evidence.pretrained.subject import Batch, Subject, divergence, teacher_output
-from sacrebleu.metrics import BLEU, CHRF
+from benchmarks.evidence.scores import score
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -102,21 +102,7 @@ class OpusMT(Subject):
             )
             for i, tokens in zip(rows, found.tolist(), strict=True):
                 hypotheses[i] = self.decode(tokens)
-        references = [[pair.target for pair in pairs]]
-        bleu, by_sentence = BLEU(), BLEU(effective_order=True)
-        score = bleu.corpus_score(hypotheses, references)
-        return {
-            "bleu": score.score,
-            "chrf": CHRF().corpus_score(hypotheses, references).score,
-            "signature": str(bleu.get_signature()),
-            "statistics": [
-                [x.sys_len, x.ref_len, *x.counts, *x.totals]
-                for x in (
-                    by_sentence.sentence_score(hypothesis, [pair.target])
-                    for hypothesis, pair in zip(hypotheses, pairs, strict=True)
-                )
-            ],
-        }
+        return score(hypotheses, [pair.target for pair in pairs])
 
     def sample(self) -> Mapping[str, Tensor]:
         pairs = news_pairs(self.data, "test")[::30]
