@@ -22,12 +22,12 @@ Exact match at lengths far beyond those of training, with
 [softmax, SSMax](https://arxiv.org/abs/2501.19399),
 [1.5-entmax](https://arxiv.org/abs/1905.05702),
 [ASEntmax](https://arxiv.org/abs/2506.16640) and ASEntmax with a learned α. Every number comes from
-a log in `benchmarks/results/evidence`, mean ± half of the 95% interval over seeds (Student); **bold**
-is better than softmax with NAPE by an interval of the difference that excludes zero (Welch). Models
-are trained until development data at the training length are solved to 99%, and at least as long
-again; the last checkpoint is scored, on 100 examples at each length, 20 beyond 64×. Where a method
-has several settings the table shows the best one, by its mean over all lengths, and a second table
-all of them."""
+a log in `benchmarks/results/evidence`, mean ± half of the 95% interval over seeds (Student).
+**Bold** is better than softmax with NAPE, by a 95% interval of the difference that excludes zero
+(Welch). Models are trained until development data at the training length are solved to 99%, and at
+least as long again; the last checkpoint is scored, on 100 examples at each length, 20 beyond 64×.
+Where a method has several settings the table shows the best one, by its mean over all lengths, and
+a second table all of them."""
 
 
 def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, speed: Path) -> Path | None:
