@@ -33,8 +33,8 @@ class Tiny(Subject):
         model = LlamaForCausalLM(config).eval()
         with torch.no_grad():
             for layer in model.model.layers:
-                layer.self_attn.q_proj.weight.mul_(100)  # scores that tell keys apart
-                layer.self_attn.k_proj.weight.mul_(100)
+                layer.self_attn.q_proj.weight.mul_(20)  # scores that tell keys apart
+                layer.self_attn.k_proj.weight.mul_(20)
         return model
 
     def batch(self, step, seed, size):
@@ -106,7 +106,7 @@ def test_alpha_is_annealed_and_then_learned(tmp_path):
     measured = [x for x in log if "measures" in x]
     assert [x["step"] for x in measured] == [0, 4, 8]
     assert measured[0]["measures"] == {"quality": 3.0}
-    assert measured[0]["density"] == 1.0 > measured[-1]["density"]
+    assert measured[0]["density"] > measured[-1]["density"]
 
 
 def test_control_stays_softmax(tmp_path):
