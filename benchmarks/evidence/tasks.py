@@ -23,7 +23,7 @@ _MANY = 64
 
 
 def task(piece: Piece, workshop: Workshop) -> dict[str, Any]:
-    """Train, score at growing lengths, and measure dispersion if that is declared."""
+    """Train, score at growing lengths, and measure the dispersion of the first seed."""
     folder = piece.folder(workshop.work)
     output = _train(piece, folder, workshop)
     last = last_checkpoint(output)
@@ -36,7 +36,8 @@ def task(piece: Piece, workshop: Workshop) -> dict[str, Any]:
         "losses": curve(log, "loss"),
         "scores": _scores(piece, folder, last, workshop),
     }
-    if factors := piece.evaluation.get("dispersion"):
+    factors = piece.evaluation.get("dispersion")
+    if factors and piece.seed == 1:
         result["dispersion"] = _dispersion(piece, folder, last, factors, workshop)
     return result
 
@@ -96,5 +97,4 @@ def _dispersion(
         text = workshop.adasparse("tasks", "heads", run, *options, log=folder / "messages.log")
         write_text(path, text)
     (found,) = json.loads(path.read_text(encoding="utf-8"))
-    result: dict[str, Any] = rounded(found)
-    return result
+    return {"lengths": rounded(found["lengths"])}
