@@ -58,7 +58,7 @@ def language_section(results: LanguageResults, folder: Path) -> list[str]:
                 for method in results.runs
             },
             "needles found (%)": {
-                method: {x: results.found(method, x) for x in results.lengths}
+                method: {x: y for x in results.lengths if (y := results.found(method, x))}
                 for method in results.runs
             },
         },

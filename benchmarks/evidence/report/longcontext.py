@@ -84,19 +84,17 @@ def _task_answer(results: TaskResults) -> str:
 
 
 def _language_answer(results: LanguageResults) -> str:
-    lengths = results.lengths
     parts = []
     for method in results.runs:
-        needles = [
-            spoken(mean_interval(results.found(method, x)), unit="%")
-            for x in (lengths[0], lengths[-1])
-        ]
-        first, last = (
-            mean_interval(results.perplexity(method, x)).mean for x in lengths[:: len(lengths) - 1]
-        )
+        lengths = [x for x in results.lengths if results.found(method, x)]
+        if not lengths:
+            continue
+        ends = lengths[0], lengths[-1]
+        needles = [spoken(mean_interval(results.found(method, x)), unit="%") for x in ends]
+        first, last = (mean_interval(results.perplexity(method, x)).mean for x in ends)
         parts.append(
-            f"{method} finds {needles[0]} of the needles at {lengths[0]:,} tokens and {needles[1]} "
-            f"at {lengths[-1]:,}, where its perplexity is {100 * (last / first - 1):+.0f}%"
+            f"{method} finds {needles[0]} of the needles at {ends[0]:,} tokens and {needles[1]} "
+            f"at {ends[1]:,}, where its perplexity is {100 * (last / first - 1):+.0f}%"
         )
     return f"**Language models**: {'; '.join(parts)}."
 
