@@ -36,7 +36,7 @@ def test_recipe_tells_all_mistakes_at_once():
     with pytest.raises(ValueError, match="The recipe has mistakes: ") as caught:
         TaskRecipe(output="x", task="dance", width=30, heads=4, learning_rate=-1, keep=1)
     for complaint in (
-        "task must be one of sort, copy",
+        "task must be one of ['sort', 'copy'",
         "got 'dance'",
         "heads must divide width; got 4 and 30",
         "learning_rate must be above 0 and finite; got -1",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
-from adasparse.longcontext.tasks import BOS, EOS, PAD, TASKS, find_task
+from adasparse.longcontext.tasks import BOS, EOS, PAD, find_task
 from adasparse.training.recipe import MOST, Schedule, TrainingRecipe
 
 
@@ -96,7 +96,7 @@ class TaskRecipe(LongContextRecipe):
     """One training on a task; the other settings are those of ``LongContextRecipe``.
 
     Args:
-        task: Name of the task.
+        task: Name of the task; ``sort-8`` is Sort with an alphabet of 8.
         min_length: Length of the shortest source to train with; as published if None.
         max_length: Length of the longest; as published if None.
         eval_lengths: Lengths at which exact match is scored in training, on a set of examples of
@@ -134,8 +134,10 @@ class TaskRecipe(LongContextRecipe):
     def own_mistakes(self) -> list[str]:
         """Return the mistakes in the task and its lengths as well."""
         found = super().own_mistakes()
-        if self.task not in TASKS:
-            return [*found, f"task must be one of {', '.join(TASKS)}; got {self.task!r}"]
+        try:
+            find_task(self.task)
+        except ValueError as error:
+            return [*found, str(error).removeprefix("a ").rstrip(".")]
         shortest = find_task(self.task).shortest
         low, high = self.lengths
         if not shortest <= low <= high:
