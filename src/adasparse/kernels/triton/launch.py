@@ -67,7 +67,7 @@ def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
 
 def _window(problem: AttentionProblem) -> tuple[int | None, int | None]:
     """How many keys before and after its own place a query sees; None for all."""
-    return None, 0 if problem.is_causal else None
+    return problem.window_left, 0 if problem.is_causal else problem.window_right
 
 
 class Launch(NamedTuple):
