@@ -9,7 +9,8 @@ try:
     import yaml as _yaml  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"adasparse.training needs {error.name}: pip install 'adasparse[translation]'.",
+        f"adasparse.training needs {error.name}: "
+        "pip install 'adasparse[translation]' or 'adasparse[longcontext]'.",
         name=error.name,
     ) from error
 
