@@ -5,6 +5,8 @@ Nothing that goes by the name of a class or by ``config.model_type`` notices a d
 places in transformers and PEFT do. Files do: see ``MODEL_TYPE``.
 """
 
+import copy
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -15,10 +17,25 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from adasparse.integrations.huggingface.attention import LEFT_DENSE
+from adasparse.integrations.huggingface.attention import LEFT_DENSE, NAME
 from adasparse.integrations.huggingface.config import SparsityConfig
 from adasparse.integrations.huggingface.heads import CHILD, SparseHeads, keep_input
+from adasparse.integrations.huggingface.implementations import (
+    Plan,
+    has_plan,
+    leave_others_dense,
+    loadable,
+    recorded,
+    submodule,
+    undo_plan,
+)
 from adasparse.integrations.huggingface.internals import let_record
+from adasparse.integrations.huggingface.search import Result
+from adasparse.integrations.huggingface.softmax import route_through_softmax, unroute
+
+#: Implementation in the files of models that attend through their softmax. Nothing registers it, so
+#: that a dense class, which would run as softmax, cannot load them.
+SOFTMAX_NAME = "adasparse-softmax"
 
 #: ``model_type`` in files. Where adasparse is not imported transformers quotes it in its error, so
 #: it says what to do. Checkpoints carry it: it must never change.
@@ -29,9 +46,10 @@ class SparseConfigMixin:
     """What the sparse counterpart of a configuration class adds.
 
     ``adasparse`` is a dictionary with all that building the model takes: ``sparsity`` (a
-    ``SparsityConfig``), ``modules`` (sizes by name), ``dense`` (names of modules left as they
-    were), ``base_model_type``, ``attn_implementation`` (that of the dense model),
-    ``sparse_implementation`` and ``version``.
+    ``SparsityConfig``), ``modules`` (sizes by name), ``through_softmax`` (names of those that
+    attend by code of their own), ``switched`` and ``split`` (see ``Plan``), ``base_model_type``,
+    ``attn_implementation`` (that of the dense model), ``sparse_implementation`` and ``version``.
+    Version 0.1.0 switched every configuration, and has ``dense`` for modules left as they were.
     """
 
     adasparse: dict[str, Any]
@@ -70,16 +88,21 @@ class SparseModelMixin:
     dense_class: ClassVar[type[PreTrainedModel]]
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        sparse = config.adasparse["sparse_implementation"]
-        if config._attn_implementation not in (sparse, None):
+        record = config.adasparse
+        sparse, dense = record["sparse_implementation"], record["attn_implementation"]
+        dense_top = dense[""] if isinstance(dense, dict) else dense
+        top = record.get("switched", {}).get("config", dense_top)
+        if config._attn_implementation not in (sparse, top, None):
             raise ValueError(
                 f"This model is sparse: its attn_implementation is {sparse!r}; "
                 f"got {config._attn_implementation!r}. Leave it out, and call "
                 "adasparse.restore(model) for softmax attention."
             )
-        config._attn_implementation = sparse
+        # Built dense and switched then: constructors choose classes by the implementation.
+        config = copy.deepcopy(config)
+        config._attn_implementation = loadable(dense)
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
-        attach(self, config.adasparse)  # type: ignore[arg-type]
+        attach(self, record)  # type: ignore[arg-type]
 
     def initialize_weights(self) -> None:
         """Set what no checkpoint has set, exponents included."""
@@ -120,7 +143,7 @@ def attach(model: nn.Module, record: dict[str, Any]) -> None:
     """Give the modules of ``record`` their exponents; leave the others of it dense."""
     sparsity = SparsityConfig.from_dict(record["sparsity"])
     for name, sizes in record["modules"].items():
-        module = _submodule(model, name)
+        module = submodule(model, name)
         if module is not None:
             heads = SparseHeads(sparsity, **sizes)
             module.add_module(CHILD, heads)
@@ -128,21 +151,18 @@ def attach(model: nn.Module, record: dict[str, Any]) -> None:
             if sparsity.length_scale == "adaptive":
                 hook = module.register_forward_pre_hook(keep_input, with_kwargs=True)
                 module._adasparse_hook = hook  # type: ignore[assignment]
-    for name in record["dense"]:
-        module = _submodule(model, name)
+    for name in record.get("through_softmax", ()):
+        module = submodule(model, name)
         if module is not None:
-            setattr(module, LEFT_DENSE, True)
+            route_through_softmax(module)
+    _plan(model, record).apply(model)
+    leave_others_dense(model)
 
 
-def _submodule(model: nn.Module, name: str) -> nn.Module | None:
-    """Find a module by its name in this model, or in one with or without a head on top of it."""
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    for candidate in (name, name.removeprefix(prefix), f"{prefix}{name}"):
-        try:
-            return model.get_submodule(candidate)
-        except AttributeError:
-            continue
-    return None
+def _plan(model: nn.Module, record: dict[str, Any]) -> Plan:
+    if "switched" in record:
+        return Plan(switched=record["switched"], split=tuple(record["split"]))
+    return Plan.for_all(model, record["sparse_implementation"])
 
 
 def detach(model: nn.Module) -> None:
@@ -150,10 +170,13 @@ def detach(model: nn.Module) -> None:
     for module in list(model.modules()):
         if isinstance(module._modules.get(CHILD), SparseHeads):
             del module._modules[CHILD]
+        unroute(module)
         module.__dict__.pop(LEFT_DENSE, None)
         hook = module.__dict__.pop("_adasparse_hook", None)
         if hook is not None:
             hook.remove()
+    if has_plan(model):
+        undo_plan(model)
 
 
 def _as_in(dense: type) -> dict[str, Any]:
@@ -192,29 +215,27 @@ def sparse_model_class(dense: Any, config_class: Any) -> Any:
     return sparse
 
 
-def _implementations(config: PreTrainedConfig) -> Any:
-    """Return the attention of a dense model, that of its parts by their names."""
-    parts = {name: getattr(config, name, None) for name in config.sub_configs}
-    inner = {name: _implementations(part) for name, part in parts.items() if part is not None}
-    return {"": config._attn_implementation, **inner} if inner else config._attn_implementation
-
-
 def new_record(
-    config: PreTrainedConfig,
-    sparse_implementation: str,
-    sparsity: SparsityConfig,
-    modules: dict[str, dict[str, int]],
-    dense: list[str],
+    config: PreTrainedConfig, result: Result, sparsity: SparsityConfig, changed: Iterable[str]
 ) -> dict[str, Any]:
-    """Return what ``config.adasparse`` holds."""
+    """Return what ``config.adasparse`` holds, for a model that is still dense."""
+    found = {name: result.found[name] for name in changed}
+    own_code = [name for name, attention in found.items() if attention.is_own_code]
+    is_through_interface = len(own_code) < len(found)
+    plan = result.plan if is_through_interface else Plan(switched={})
     return {
         "version": version("adasparse"),
         "base_model_type": config.model_type,
-        "attn_implementation": _implementations(config),
-        "sparse_implementation": sparse_implementation,
+        "attn_implementation": recorded(config),
+        "sparse_implementation": NAME if is_through_interface else SOFTMAX_NAME,
         "sparsity": sparsity.to_dict(),
-        "modules": modules,
-        "dense": dense,
+        "modules": {
+            name: {"num_heads": attention.num_heads, "embed_dim": attention.embed_dim}
+            for name, attention in found.items()
+        },
+        "through_softmax": own_code,
+        "switched": plan.switched,
+        "split": list(plan.split),
     }
 
 
