@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(eq=False)
 class Before:
-    """What a plan changed: earlier implementations and, where holders were split off, configurations."""
+    """What a plan changed: implementations, and configurations of holders that were split off."""
 
     switched: list[tuple[PreTrainedConfig, str | None]] = field(default_factory=list)
     split: list[tuple[nn.Module, str, PreTrainedConfig]] = field(default_factory=list)
@@ -150,14 +150,14 @@ def recorded(config: PreTrainedConfig) -> Any:
 
 
 def loadable(implementations: Any) -> Any:
-    """Replace implementations that may not be installed here by None, the choice of transformers."""
+    """Replace implementations that may not be installed by None, the choice of transformers."""
     if isinstance(implementations, dict):
         return {name: loadable(x) for name, x in implementations.items()}
     return implementations if implementations in _EVERYWHERE else None
 
 
 @cache
-def uses_interface(cls: type[nn.Module]) -> bool:
+def uses_interface(cls: Any) -> bool:
     """Tell whether the code of a module class calls the attention interface of transformers."""
     return any(
         "ALL_ATTENTION_FUNCTIONS" in _names(function.__code__)
@@ -206,7 +206,7 @@ def plans(model: nn.Module, through: list[str], own_code: list[str]) -> Iterator
     first = {id(config): name for name, config in reversed(_distinct(model))}
     groups: dict[str, str] = {}
     leaves = []
-    for name, module, _, config in holders(model):
+    for name, _, _, config in holders(model):
         owner = name.rpartition(".")[0]
         if owner in through:
             is_told = _supports_sdpa(model, owner)

@@ -6,6 +6,7 @@ places in transformers and PEFT do. Files do: see ``MODEL_TYPE``.
 """
 
 import copy
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
@@ -31,7 +32,11 @@ from adasparse.integrations.huggingface.implementations import (
 )
 from adasparse.integrations.huggingface.internals import let_record
 from adasparse.integrations.huggingface.search import Result
-from adasparse.integrations.huggingface.softmax import route_through_softmax, unroute
+from adasparse.integrations.huggingface.softmax import (
+    reduced_by,
+    route_through_softmax,
+    unroute,
+)
 
 #: Implementation in the files of models that attend through their softmax. Nothing registers it, so
 #: that a dense class, which would run as softmax, cannot load them.
@@ -73,6 +78,10 @@ class SparseConfigMixin:
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build a configuration of what ``to_dict`` or ``to_diff_dict`` gave."""
         return super().from_dict(_with_base_type(config_dict), **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by the dense class, which can be imported."""
+        return reduced_by(sparse_config_class, super().__reduce_ex__(protocol), self.dense_class)
 
 
 def _with_base_type(values: dict[str, Any]) -> dict[str, Any]:
@@ -116,12 +125,34 @@ class SparseModelMixin:
 
     def set_attn_implementation(self, attn_implementation: Any, **kwargs: Any) -> None:
         """Refuse: another implementation would silently be dense."""
-        if attn_implementation != self.config._attn_implementation:
+        sparse = self.config.adasparse["sparse_implementation"]
+        if attn_implementation != sparse:
             raise ValueError(
-                f"The attention of a sparse model is {self.config._attn_implementation!r}; "
-                f"got {attn_implementation!r}. "
+                f"The attention of a sparse model is {sparse!r}; got {attn_implementation!r}. "
                 "Call adasparse.restore(model) first."
             )
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return parameters and buffers, but not for a dense model around this one to save.
+
+        Its files would say nothing of sparse attention, and load as softmax.
+        """
+        outer = _saving_model()
+        if outer is not None and not isinstance(outer, SparseModelMixin):
+            raise ValueError(
+                f"{type(outer).__name__} cannot be saved: a part of it, {type(self).__name__}, is "
+                "sparse, and what loads the files would make softmax of it. Save that part alone, "
+                f"or restore() it and make {type(outer).__name__} sparse, with "
+                "SparsityConfig(modules=...) where only some modules are meant."
+            )
+        return super().state_dict(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by the dense classes, which can be imported."""
+        dense_config = type(self).config_class.dense_class  # type: ignore[attr-defined]
+        return reduced_by(
+            _sparse_model_class, super().__reduce_ex__(protocol), self.dense_class, dense_config
+        )
 
     # What transformers finds out from the file that a class is in holds for the dense class.
 
@@ -137,6 +168,16 @@ class SparseModelMixin:
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:
         return cls.dense_class._can_set_experts_implementation()
+
+
+def _saving_model() -> Any:
+    """Return the model whose ``save_pretrained`` is running, if any is."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is PreTrainedModel.save_pretrained.__code__:
+            return frame.f_locals["self"]
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def attach(model: nn.Module, record: dict[str, Any]) -> None:
@@ -215,6 +256,10 @@ def sparse_model_class(dense: Any, config_class: Any) -> Any:
     return sparse
 
 
+def _sparse_model_class(dense: Any, dense_config: Any) -> Any:
+    return sparse_model_class(dense, sparse_config_class(dense_config))
+
+
 def new_record(
     config: PreTrainedConfig, result: Result, sparsity: SparsityConfig, changed: Iterable[str]
 ) -> dict[str, Any]:
@@ -261,5 +306,5 @@ def __getattr__(name: str) -> Any:
     if PreTrainedConfig in bases:
         return sparse_config_class(dense)
     if PreTrainedModel in bases:
-        return sparse_model_class(dense, sparse_config_class(dense.config_class))
+        return _sparse_model_class(dense, dense.config_class)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

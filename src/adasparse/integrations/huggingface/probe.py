@@ -51,6 +51,7 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     """
     config, name = model.config, model.main_input_name
     device, dtype = model.device, model.dtype
+    parameters = inspect.signature(model.forward).parameters
 
     generator = torch.Generator().manual_seed(0)
 
@@ -77,6 +78,8 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
             inputs["pixel_values"] = image()
     elif name == "pixel_values":
         inputs[name] = image()
+        if hasattr(config, "text_config") and "input_ids" in parameters:
+            inputs["input_ids"] = tokens(_SOURCE_LENGTH)
     elif name == "input_features" and hasattr(config, "max_source_positions"):
         inputs[name] = noise(1, config.num_mel_bins, 2 * config.max_source_positions)
     elif name == "input_values":
@@ -187,7 +190,8 @@ class Trace:
 
 def looks_like_attention(module: nn.Module) -> bool:
     """Tell whether the name of a class or its code says that it attends."""
-    return "attention" in type(module).__name__.lower() or uses_interface(type(module))
+    cls: Any = type(module)
+    return "attention" in cls.__name__.lower() or uses_interface(cls)
 
 
 class _Tracer:

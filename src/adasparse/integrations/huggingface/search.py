@@ -63,15 +63,21 @@ def search(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Result:
     """
     name = type(model).__name__
     cases = _dense_cases(model, inputs)
-    through = [x for x, module in model.named_modules() if uses_interface(type(module))]
+    ran = {x for _, seen in cases for x in seen.attended}
+    through = [x for x, _ in model.named_modules() if x in ran and uses_interface(_class(model, x))]
     normalized = {x: None for _, seen in cases for x in seen.normalized if x not in through}
-    own_code = [*normalized, *silent_attention(model, [*through, *normalized])]
+    silent = silent_attention(model, [*through, *normalized])
+    own_code = [*normalized, *(x for x in silent if not uses_interface(_class(model, x)))]
     result = Result()
     for attempt in (_through_interface, _through_softmax):
         attempt(model, cases, through, own_code, result)
     if not result.found:
         raise ValueError(f"{name} cannot be made sparse: {_why_nothing(result, own_code)}")
     return result
+
+
+def _class(model: nn.Module, name: str) -> Any:
+    return type(model.get_submodule(name))
 
 
 Cases = list[tuple[Mapping[str, Any], Trace]]
@@ -93,7 +99,7 @@ def _dense_cases(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Cases:
         for others in way:
             try:
                 cases += [(x, trace(model, x)) for x in others]
-            except Exception:  # noqa: S112  # the model cannot run so, and need not when sparse
+            except Exception:  # the model cannot run so, and need not when sparse
                 continue
             break
     return cases
@@ -146,17 +152,17 @@ def _through_interface(
             return
         except _DoesNotVerifyError as error:
             first_error = first_error or str(error)
-    good = []
-    for plan in [part for plan in whole[:2] for part in parts(plan)]:
-        if plan.switched.keys() & {name for other in good for name in other.switched}:
+    good: list[Plan] = []
+    for part in (*parts(whole[0]), *parts(whole[1])):
+        if part.switched.keys() & {name for other in good for name in other.switched}:
             continue
         try:
-            _try_plan(model, plan, cases, own_code)
+            _try_plan(model, part, cases, own_code)
         except _DoesNotVerifyError:
             continue
         undo_plan(model)
-        good.append(plan)
-    joint = {name: x for plan in good for name, x in plan.switched.items()}
+        good.append(part)
+    joint = {name: x for part in good for name, x in part.switched.items()}
     if joint:
         try:
             plan = Plan(switched=joint, split=whole[0].split)
@@ -206,13 +212,14 @@ def _own_attention(model: nn.Module, name: str, traces: list[Trace]) -> Found | 
             "it attends by code of its own, whose softmax is not over the last dimension of "
             f"(b, h, q, k) or (b * h, q, k); got {shapes}"
         )
-    seen = calls[0][0]
-    causal = [x.is_causal for x, _ in calls if x.is_causal is not None]
+    first = next(seen.normalized[name] for seen in traces if name in seen.normalized)
+    q, k = first[0].shape[-2:]
+    causal = [x.is_causal for x in first if x.is_causal is not None]
     return Found(
         name=name,
         num_heads=fitting[0],
         embed_dim=0,
-        attention=kind_of(name, module, *seen.shape[-2:], bool(causal) and all(causal)),
+        attention=kind_of(name, module, q, k, bool(causal) and all(causal)),
         is_own_code=True,
     )
 
@@ -222,7 +229,8 @@ def _head_counts(module: nn.Module) -> list[int]:
     found: dict[int, None] = {}
     for owner in (module, getattr(module, "config", None)):
         for key, value in vars(owner).items() if owner is not None else ():
-            if "head" in key and isinstance(value, int) and not isinstance(value, bool) and value:
+            is_count = "head" in key and not re.search("dim|size|key_value|kv", key)
+            if is_count and isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 found.setdefault(value)
     return [*found]
 

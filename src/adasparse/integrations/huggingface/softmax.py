@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from adasparse.functional.attention import entmax_attention, entmax_attention_weights
@@ -21,8 +21,8 @@ from adasparse.functional.entmax import entmax
 from adasparse.integrations.huggingface.heads import CHILD, SparseHeads
 
 #: Functions that normalize scores; each takes the dimension as its second argument.
-_SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
-_SDPA = F.scaled_dot_product_attention
+_SOFTMAX = (torch.softmax, Tensor.softmax, functional.softmax)
+_SDPA = functional.scaled_dot_product_attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class Normalization:
         if self.dim != -1:
             return False
         if len(self.shape) == 4:
-            return self.shape[1] == num_heads
+            # (b, q, h, k) looks the same if there are as many queries as heads, and is not square.
+            _, h, q, k = self.shape
+            return h == num_heads and (q != h or q == k)
         if len(self.shape) != 3 or self.shape[0] % num_heads:
             return False
         return batch is None or self.shape[0] == batch * num_heads
@@ -84,7 +86,7 @@ def _from_last(dim: int | None, rank: int) -> int:
 
 
 def _by_head(alpha: float | Tensor, scores: Tensor) -> float | Tensor:
-    """Return alpha in a shape that broadcasts against scores ``(b, h, q, k)`` or ``(b h, q, k)``."""
+    """Return alpha in a shape that broadcasts against ``(b, h, q, k)`` or ``(b h, q, k)``."""
     if not isinstance(alpha, Tensor) or alpha.numel() == 1:
         return alpha.reshape(()) if isinstance(alpha, Tensor) else alpha
     if scores.dim() == 3:
@@ -149,7 +151,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        options = {
+        options: dict[str, Any] = {
             "alpha": self._alpha(query.device),
             "attn_mask": attn_mask,
             "is_causal": is_causal,
@@ -182,12 +184,23 @@ class ThroughSoftmaxMixin:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by the dense class, which can be imported."""
-        make, (_, *rest), *state = super().__reduce_ex__(protocol)
-        return _new, (make, self.dense_class, *rest), *state
+        return reduced_by(_through_softmax_class, super().__reduce_ex__(protocol), self.dense_class)
 
 
-def _new(make: Callable[..., Any], dense: type[nn.Module], *rest: Any) -> Any:
-    return make(_through_softmax_class(dense), *rest)
+def reduced_by(counterpart: Callable[..., Any], reduced: Any, *dense: Any) -> Any:
+    """Have pickle look up a class made here by the dense classes that it is made of.
+
+    Args:
+        counterpart: Function that returns the class for ``dense``.
+        reduced: Return value of ``__reduce_ex__``.
+        dense: Classes that can be imported.
+    """
+    make, (_, *rest), *state = reduced
+    return _make, (make, counterpart, dense, *rest), *state
+
+
+def _make(make: Callable[..., Any], counterpart: Any, dense: tuple[Any, ...], *rest: Any) -> Any:
+    return make(counterpart(*dense), *rest)
 
 
 @cache
@@ -203,13 +216,15 @@ def _through_softmax_class(dense: Any) -> Any:
 
 def route_through_softmax(module: nn.Module) -> None:
     """Have a module, which has exponents, use them in its own code."""
-    module.__class__ = _through_softmax_class(type(module))
+    dense: Any = type(module)
+    module.__class__ = _through_softmax_class(dense)
 
 
 def unroute(module: nn.Module) -> None:
     """Undo ``route_through_softmax``, where it was done."""
+    dense: Any = getattr(type(module), "dense_class", None)
     if isinstance(module, ThroughSoftmaxMixin):
-        module.__class__ = module.dense_class
+        module.__class__ = dense
 
 
 class SeeNormalizations(TorchFunctionMode):
