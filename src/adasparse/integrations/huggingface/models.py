@@ -107,10 +107,16 @@ class SparseModelMixin:
                 f"got {config._attn_implementation!r}. Leave it out, and call "
                 "adasparse.restore(model) for softmax attention."
             )
-        # Built dense and switched then: constructors choose classes by the implementation.
+        # Built dense and switched then: constructors choose classes by the implementation, or have
+        # an Auto class choose them by the configuration.
         config = copy.deepcopy(config)
+        sparse_class = type(config)
+        config.__class__ = sparse_class.dense_class
+        del config.adasparse
         config._attn_implementation = loadable(dense)
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        self.config.__class__ = sparse_class
+        self.config.adasparse = record
         attach(self, record)  # type: ignore[arg-type]
 
     def initialize_weights(self) -> None:
