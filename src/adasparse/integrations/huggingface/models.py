@@ -160,6 +160,18 @@ class SparseModelMixin:
             _sparse_model_class, super().__reduce_ex__(protocol), self.dense_class, dense_config
         )
 
+    @classmethod
+    def maybe_distribute_model(cls, model: Any, distributed_config: Any, mesh_manager: Any) -> Any:
+        """Distribute the model as its class does; exponents follow the shard of their heads."""
+        model = super().maybe_distribute_model(  # type: ignore[misc]
+            model, distributed_config, mesh_manager
+        )
+        if mesh_manager is not None and distributed_config.tp_size > 1:
+            for module in model.modules():
+                if isinstance(module, SparseHeads):
+                    module.mesh = mesh_manager.get_mesh("tp")
+        return model
+
     # What transformers finds out from the file that a class is in holds for the dense class.
 
     @classmethod

@@ -118,10 +118,6 @@ class _EntmaxForSoftmax(TorchFunctionMode):
             return self._attend(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def _alpha(self, device: torch.device) -> float | Tensor:
-        alpha = self.heads.exponents()
-        return alpha.to(device) if isinstance(alpha, Tensor) else alpha
-
     def _normalize(self, scores: Tensor, dim: int | None, dtype: torch.dtype | None) -> Tensor:
         seen = Normalization(
             shape=tuple(scores.shape), dim=_from_last(dim, scores.dim()), is_causal=None
@@ -135,7 +131,9 @@ class _EntmaxForSoftmax(TorchFunctionMode):
             )
         if dtype is not None:
             scores = scores.to(dtype)
-        weights = entmax(scores, _by_head(self._alpha(scores.device), scores))
+        weights = entmax(
+            scores, _by_head(self.heads.exponents_for(self.heads.num_heads, scores.device), scores)
+        )
         if _watchers and not torch.compiler.is_compiling():
             self._tell(weights, scores > torch.finfo(scores.dtype).min / 2)
         return weights
@@ -152,7 +150,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         options: dict[str, Any] = {
-            "alpha": self._alpha(query.device),
+            "alpha": self.heads.exponents_for(query.shape[1], query.device),
             "attn_mask": attn_mask,
             "is_causal": is_causal,
             "scale": scale,

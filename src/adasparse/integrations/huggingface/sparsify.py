@@ -89,6 +89,11 @@ def sparsify(
     if isinstance(model, SparseModelMixin):
         raise ValueError(f"{type(model).__name__} is sparse already. Call restore(model) first.")
     _refuse_sparse_parts(model)
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        raise ValueError(
+            f"{type(model).__name__} shares its heads between {model._tp_size} processes. Make it "
+            "sparse before: save the sparse model, and load that with tp_plan=..."
+        )
     inputs = dummy_inputs(model) if inputs is None else inputs
     given = use_own_configs(model)
     try:
