@@ -53,6 +53,7 @@ class DenseOracle:
         restore(self.model)
         for _, _, _, config in holders(self.model):
             config._attn_implementation_internal = "eager"
+            config._experts_implementation_internal = "eager"  # others do not know float64
         self.model.double()
 
     def __call__(self, **inputs: Any) -> Any:
@@ -83,7 +84,16 @@ class DenseOracle:
             scores = scores.masked_fill(masked, -torch.inf)
             return _ReferenceEntmax.apply(scores, running[-1])
 
+        sdpa = nn.functional.scaled_dot_product_attention
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
+            if not running:
+                return sdpa(query, key, value, *rest, **options)
+            return _attend(query, key, value, running[-1], *rest, **options)
+
         with ExitStack() as stack:
+            patch = mock.patch.object(nn.functional, "scaled_dot_product_attention", attend)
+            stack.enter_context(patch)
             for name in self.alphas:
                 module = self.model.get_submodule(name)
                 stack.callback(module.register_forward_pre_hook(enter(name)).remove)
@@ -91,3 +101,28 @@ class DenseOracle:
             for owner in (nn.functional, torch, Tensor):
                 stack.enter_context(mock.patch.object(owner, "softmax", entmax))
             yield
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention as PyTorch documents it, with the reference entmax."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    scores = scores.masked_fill(scores < torch.finfo(torch.float32).min / 2, -torch.inf)
+    return _ReferenceEntmax.apply(scores, alpha) @ value

@@ -177,21 +177,23 @@ def _through_softmax(
     model: PreTrainedModel, cases: Cases, through: list[str], own_code: list[str], result: Result
 ) -> None:
     found: dict[str, Found] = {}
-    for name in own_code:
+    for name in (*own_code, *(x for x in through if x not in result.found)):
         attention = _own_attention(model, name, [seen for _, seen in cases])
         if isinstance(attention, Found):
             found[name] = attention
         elif attention is not None:
-            result.reasons[name] = attention
+            result.reasons.setdefault(name, attention)
     if not found:
         return
     try:
         with _routed(model, found):
             _check(model, cases, [*found])
     except _DoesNotVerifyError as error:
-        result.reasons.update({name: str(error) for name in found})
+        for name in found:
+            result.reasons.setdefault(name, str(error))
         return
     result.found.update(found)
+    result.reasons = {name: why for name, why in result.reasons.items() if name not in found}
 
 
 def _own_attention(model: nn.Module, name: str, traces: list[Trace]) -> Found | str | None:
