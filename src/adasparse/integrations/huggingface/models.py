@@ -114,7 +114,9 @@ class SparseModelMixin:
         config.__class__ = sparse_class.dense_class
         del config.adasparse
         config._attn_implementation = loadable(dense)
+        vars(self)["config_class"] = sparse_class.dense_class  # some check what they are given
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        del vars(self)["config_class"]
         self.config.__class__ = sparse_class
         self.config.adasparse = record
         attach(self, record)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ class Trace:
         found: Modules that called the attention interface.
         blind: For these, call by call, which queries see no key ``(b, q)``; None if all do.
         normalized: Calls of softmax and of scaled dot-product attention, by module.
-        batch: Batch size of what each of these modules was given.
+        batch: First two sizes of what each of these modules was given, one of them the batch.
         rebuilt: Modules whose children were replaced by the run.
     """
 
@@ -183,7 +183,7 @@ class Trace:
     found: dict[str, Found] = field(default_factory=dict)
     blind: dict[str, list[Tensor | None]] = field(default_factory=dict)
     normalized: dict[str, list[Normalization]] = field(default_factory=dict)
-    batch: dict[str, int] = field(default_factory=dict)
+    batch: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rebuilt: list[str] = field(default_factory=list)
 
     @property
@@ -256,7 +256,7 @@ class _Tracer:
             return
         self.trace.normalized.setdefault(name, []).append(seen)
         size = self.sizes.get(module, ())  # type: ignore[arg-type]
-        self.trace.batch[name] = size[0] if size else 0
+        self.trace.batch[name] = size[:-1][:2]
 
 
 def _blind_rows(call: AttentionCall) -> Tensor | None:

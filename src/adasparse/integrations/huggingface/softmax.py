@@ -39,8 +39,13 @@ class Normalization:
     dim: int
     is_causal: bool | None
 
-    def fits(self, num_heads: int, batch: int | None = None) -> bool:
-        """Tell whether these are scores of ``num_heads`` heads; see ``_by_head``."""
+    def fits(self, num_heads: int, batch: tuple[int, ...] | None = None) -> bool:
+        """Tell whether these are scores of ``num_heads`` heads.
+
+        Args:
+            num_heads: ``h``.
+            batch: Sizes that ``b`` may have; any if None.
+        """
         if self.dim != -1:
             return False
         if len(self.shape) == 4:
@@ -49,7 +54,7 @@ class Normalization:
             return h == num_heads and (q != h or q == k)
         if len(self.shape) != 3 or self.shape[0] % num_heads:
             return False
-        return batch is None or self.shape[0] == batch * num_heads
+        return batch is None or self.shape[0] // num_heads in batch
 
 
 _watchers: list[Callable[[nn.Module, Tensor, Tensor], None]] = []
