@@ -6,7 +6,7 @@
 
 Tiny instances with random weights of each class: alpha 1 against the dense model without a mask and
 padded on either side, alpha 1.5 against the float64 oracle, restoring, saving and loading, and
-generation with a cache against without. See tests/integrations/huggingface/families.py.
+generation with a cache against without. See tests/support/families.py.
 """
 
 import json
@@ -20,9 +20,9 @@ import torch
 import transformers
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "integrations" / "huggingface"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-from families import Verdict, classes, families, judge  # noqa: E402
+from support.families import Verdict, classes, families, judge  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "models.json"
 TABLE = ROOT / "docs" / "models.md"
