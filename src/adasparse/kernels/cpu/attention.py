@@ -227,9 +227,10 @@ def attention_backward(
     if "mask" in needs and mask is not None:
         by_mask = torch.zeros(mask.shape, dtype=query.dtype)
         mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
+    arguments = _input_of(problem)
     grad_data, grad_strides = _rows(grad, query.dtype, "grad")
     native.extension.attention_backward(
-        _input_of(problem),
+        arguments,
         grad=grad_data,
         grad_strides=grad_strides,
         grad_query=by_query.data_ptr(),
@@ -269,4 +270,5 @@ def attention_support(problem: AttentionProblem) -> SparseRows:
 @native.raises_memory_error
 def attention_only_scores(problem: AttentionProblem) -> None:
     """Run the scoring stage of the forward alone, to measure it."""
-    native.extension.attention_scores(_input_of(problem))
+    arguments = _input_of(problem)
+    native.extension.attention_scores(arguments)

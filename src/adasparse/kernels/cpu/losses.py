@@ -48,6 +48,7 @@ def _target_of(problem: LossProblem) -> "native.extension.Target":
 @native.raises_memory_error
 def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedLoss]:
     """See ``LossKernels.loss_forward``; any floating dtype."""
+    native.check_available()
     scores, alpha = problem.scores, problem.alpha
     rows, n = scores.shape
     loss = torch.empty(rows, dtype=torch.float64)
@@ -72,6 +73,7 @@ def loss_backward(
     problem: LossProblem, saved: SavedLoss, grad: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """See ``LossKernels.loss_backward``."""
+    native.check_available()
     scores, alpha = problem.scores, problem.alpha
     rows, n = scores.shape
     if grad.shape != (rows,):

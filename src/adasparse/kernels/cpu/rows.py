@@ -16,7 +16,6 @@ if native.is_available():
 
 def type_of(x: Tensor) -> "native.extension.Type":
     """Return the element type of a tensor as the extension names it."""
-    native.check_available()
     if x.dtype not in _TYPES:
         raise TypeError(f"kernels take {', '.join(map(str, _TYPES))}; got {x.dtype}.")
     return _TYPES[x.dtype]
@@ -25,6 +24,7 @@ def type_of(x: Tensor) -> "native.extension.Type":
 @native.raises_memory_error
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     """See ``RowKernels.entmax_forward``; any floating dtype."""
+    native.check_available()
     rows, n = scores.shape
     weights = torch.empty_like(scores)
     native.extension.entmax_forward(
@@ -45,6 +45,7 @@ def entmax_backward(
     weights: Tensor, grad: Tensor, alpha: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """See ``RowKernels.entmax_backward``; any floating dtype."""
+    native.check_available()
     rows, n = weights.shape
     if grad.shape != weights.shape:
         raise ValueError(
