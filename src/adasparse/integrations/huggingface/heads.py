@@ -33,7 +33,7 @@ class _OwnHeads(torch.autograd.Function):
 
 
 class AnnealedAlpha(nn.Module):
-    """One exponent for all heads that moves from ``start`` to ``end`` as training goes on.
+    """One exponent for all heads that moves from ``start`` to ``end`` during training.
 
     Where it stands is kept in a buffer, and so in checkpoints.
 
