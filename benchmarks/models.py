@@ -84,7 +84,8 @@ def table(results: dict[str, dict[str, dict[str, str]]], missing: int) -> str:
         f"{transformers.__version__}: {len(every)} classes of {len(results)} model types, as tiny "
         "instances with random weights. Of each, α = 1 is compared with the dense model without a "
         "mask and padded on either side, α = 1.5 with a float64 oracle, and restoring, saving and "
-        "loading, and generation with a cache and without are tried.",
+        "loading, and generation with a cache and without are tried, each as far as the dense "
+        "model runs so.",
         "",
     ]
     if missing:

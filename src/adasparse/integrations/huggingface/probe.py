@@ -74,7 +74,9 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     inputs: dict[str, Tensor] = {}
     if name == "input_ids":
         inputs[name] = tokens(_SOURCE_LENGTH)
-        if hasattr(config, "vision_config") and not model.can_generate():  # two towers, as CLIP
+        # Two towers, as CLIP; a language model with images would want tokens that stand for them.
+        has_tokens = any(hasattr(config, f"image_token_{x}") for x in ("id", "index"))
+        if hasattr(config, "vision_config") and not model.can_generate() and not has_tokens:
             inputs["pixel_values"] = image()
     elif name == "pixel_values":
         inputs[name] = image()
