@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adasparse import entmax_attention
 from adasparse.kernels import cpu
+from adasparse.kernels.problem import AttentionProblem, field_names
 from adasparse.kernels.torch import dropout_factors
 from support.attention_case import actual, check, problem_of, tensors
 from support.helpers import BACKENDS, assert_near, backward_distributed, randn
@@ -255,12 +256,18 @@ def test_registered_operators_pass_opcheck(kind):
     dtype = torch.bfloat16 if kind == "half" else torch.float32
     x = [t.requires_grad_() for t in tensors(2, 4, 5, 6, 8, g=2, dtype=dtype)]
     alpha = torch.tensor([1.2, 1.4, 1.6, 1.0], requires_grad=True)
-    arguments = (*x, alpha, None, None, None, None, 0.3, True, 0.0, "cpu")
+    options = {"is_causal": True, "window_left": 3}
     if kind == "all":
-        mask = randn((1, 1, 5, 6)).requires_grad_()
-        slopes = torch.full((4,), 0.1, requires_grad=True)
-        rest = (torch.tensor([4, 6]), torch.tensor(12345), 0.3, False, 0.5, "cpu")
-        arguments = (*x, alpha, mask, slopes, *rest)
+        options = {
+            "mask": randn((1, 1, 5, 6)).requires_grad_(),
+            "slopes": torch.full((4,), 0.1, requires_grad=True),
+            "key_lengths": torch.tensor([4, 6]),
+            "seed": torch.tensor(12345),
+            "dropout_p": 0.5,
+        }
+    query, key, value = x
+    problem = AttentionProblem(query=query, key=key, value=value, alpha=alpha, scale=0.3, **options)
+    arguments = (*(getattr(problem, name) for name in field_names(AttentionProblem)), "cpu")
     torch.library.opcheck(torch.ops.adasparse.entmax_attention.default, arguments)
     needs = "query key value alpha" + (" mask slopes" if kind == "all" else "")
     grad = randn((2, 4, 5, 8), dtype=dtype)
