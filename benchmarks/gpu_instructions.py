@@ -1,7 +1,7 @@
 """Instructions of the inner loops, one tile of scores each, from the machine code.
 
-    python benchmarks/gpu_instructions.py            # compile, and write results/gpu
-    python benchmarks/gpu_instructions.py --table    # only print the table in Markdown
+python benchmarks/gpu_instructions.py            # compile, and write results/gpu
+python benchmarks/gpu_instructions.py --table    # only print the table in Markdown
 """
 
 import json
