@@ -64,7 +64,7 @@ def table(found: dict[str, dict[str, object]]) -> str:
             else f"{row['registers']} / {row['spills']} / {row['shared'] / 1024:.0f}K"
             for row in rows
         ]  # fmt: skip
-        blocks = next("×".join(map(str, row["blocks"])) for row in rows if row)
+        blocks = ", ".join(dict.fromkeys("×".join(map(str, row["blocks"])) for row in rows if row))
         lines.append(f"| {dtype} | {dim} | {blocks} | {name} | {kernel} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

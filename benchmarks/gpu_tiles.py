@@ -33,7 +33,7 @@ def find(target: str, dim: int, dtype: torch.dtype) -> dict[str, object] | None:
         for name in KERNELS:
             best = None
             for pair in pairs:
-                tiles = tuning.Tiles(*block, *[pair] * 6)
+                tiles = tuning.Tiles(*block, *[pair] * 7)
                 calls = launches(target, problem(dim, dtype, None), tiles)
                 call = next(c for c in calls if c.name == f"{name}_kernel")
                 try:

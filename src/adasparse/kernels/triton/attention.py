@@ -38,7 +38,7 @@ def solve(
     inputs = call.inputs._replace(value=None, seed=None)
     call._replace(flags=flags, inputs=inputs).run(
         forward.threshold_kernel,
-        "threshold",
+        "threshold_general" if flags.kind >= 3 else "threshold",
         call.blocks[0] * normalizers.shape[0] * normalizers.shape[1],
         step_bound,
         normalizers,

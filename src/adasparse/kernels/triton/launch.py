@@ -2,6 +2,8 @@
 """Arguments of the attention kernels from an attention problem."""
 
 import functools
+from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +18,26 @@ from adasparse.kernels.triton.tiles import Factors, Flags, Inputs, Sizes, Stride
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
 
 
-def run(
-    kernel: Any, programs: int, *arguments: Any, warps: int, stages: int, **constants: Any
-) -> None:
-    """Launch a kernel, on axis 0 alone since the others end at 65,535 programs."""
-    if programs:
-        kernel[(programs,)](*arguments, **constants, num_warps=warps, num_stages=stages)
+def _device_of(arguments: Iterable[Any]) -> torch.device:
+    """Device of the first tensor, which may be the first entry of a tuple."""
+    for x in arguments:
+        first = x[0] if isinstance(x, tuple) and x else x
+        if isinstance(first, Tensor):
+            return first.device
+    raise AssertionError("a kernel has a tensor among its arguments")
+
+
+def run(kernel: Any, programs: int, *arguments: Any, warps: int, stages: int, **named: Any) -> None:
+    """Launch a kernel on the device of its first tensor and that device's current stream.
+
+    Only axis 0 of the grid is used, since the others end at 65,535 programs.
+    """
+    if not programs:
+        return
+    device = _device_of((*arguments, *named.values()))
+    # Triton launches on the current device, whatever its arguments.
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        kernel[(programs,)](*arguments, **named, num_warps=warps, num_stages=stages)
 
 
 def padded(dim: int) -> int:
@@ -34,9 +50,14 @@ def general_kind(target: str) -> int:
     return 4 if target.startswith("sm_") else 3
 
 
+def is_readable(alpha: Tensor) -> bool:
+    """Whether alpha is one number in CPU memory, so that its value may decide."""
+    return alpha.numel() == 1 and alpha.device.type == "cpu"
+
+
 def kind_of(alpha: Tensor, target: str) -> int:
     """Number of the map for ``alpha``, from its value where that is in CPU memory."""
-    if alpha.numel() == 1 and alpha.device.type == "cpu":
+    if is_readable(alpha):
         return _KINDS.get(float(alpha), general_kind(target))
     return general_kind(target)
 
@@ -50,7 +71,7 @@ def precision_of(dtype: torch.dtype) -> str | None:
 
 def eps_on(device: torch.device, alpha: Tensor) -> Tensor:
     """``alpha - 1`` in float32 on a device; an alpha in CPU memory costs no synchronization."""
-    if alpha.device.type == "cpu" and device.type != "cpu" and alpha.numel() == 1:
+    if device.type != "cpu" and is_readable(alpha):
         return torch.full(alpha.shape, float(alpha) - 1, dtype=torch.float32, device=device)
     return (alpha.double() - 1).to(device, torch.float32, non_blocking=True)
 
@@ -147,7 +168,7 @@ def prepare(problem: AttentionProblem) -> Launch:
     shape = (b, h, g, q, k)
     flags = Flags(
         kind=kind,
-        is_mixed=kind >= 3 and problem.alpha.shape[2] == 1,
+        is_mixed=kind >= 3 and problem.alpha.shape[2] == 1 and not is_readable(problem.alpha),
         per_query=problem.alpha.shape[2] != 1,
         has_left=left is not None,
         has_right=right is not None,
