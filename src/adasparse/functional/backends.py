@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from adasparse.kernels import AttentionProblem, Kernels, cpu
 from adasparse.kernels import torch as torch_kernels
+from adasparse.kernels import triton as triton_kernels  # imports Triton when it is used
 
 #: Made of PyTorch operations that are differentiable any number of times; for higher derivatives.
 differentiable_kernels = torch_kernels
@@ -23,7 +23,11 @@ def _always() -> str:
     return ""
 
 
-def _anything(problem: AttentionProblem) -> str | None:
+#: Attention, or the scores of rows.
+Problem = AttentionProblem | Tensor
+
+
+def _anything(problem: Problem) -> str | None:
     return None
 
 
@@ -36,16 +40,17 @@ class Backend:
         load: Returns the module; called only where ``missing_reason`` returns nothing.
         devices: Device types it supports; None for all.
         missing_reason: Returns why it cannot be used on this machine, or an empty string.
-        unsupported: Returns what in an attention problem it does not support, or None.
+        unsupported: Returns what it does not support in attention, or in the scores of rows, or
+            None.
     """
 
     name: str
     load: Callable[[], Kernels]
     devices: Collection[str] | None = None
     missing_reason: Callable[[], str] = _always
-    unsupported: Callable[[AttentionProblem], str | None] = _anything
+    unsupported: Callable[[Problem], str | None] = _anything
 
-    def reason_against(self, device: str, problem: AttentionProblem | None = None) -> str:
+    def reason_against(self, device: str, problem: Problem | None = None) -> str:
         """Return why it cannot be used, or an empty string."""
         if self.devices is not None and device not in self.devices:
             return f"it needs tensors on {' or '.join(self.devices)}; got a tensor on {device}"
@@ -61,24 +66,6 @@ def _cpu_missing_reason() -> str:
     return f"the compiled kernels are missing: {cpu.missing_reason}"
 
 
-def _triton() -> Any:
-    return import_module("adasparse.kernels.triton")
-
-
-def _triton_missing_reason() -> str:
-    try:
-        kernels = _triton()
-    except ModuleNotFoundError as error:
-        return f"no module named {error.name!r}: pip install 'adasparse[gpu]'"
-    return "" if kernels.is_available() else str(kernels.missing_reason)
-
-
-def _triton_unsupported(problem: AttentionProblem) -> str | None:
-    unsupported: Callable[[AttentionProblem], str | None]
-    unsupported = getattr(_triton(), "unsupported", _anything)
-    return unsupported(problem)
-
-
 #: By name; "auto" takes the first that can be used, and "torch" if none of the others can.
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(
@@ -89,10 +76,10 @@ BACKENDS: dict[str, Backend] = {
     ),
     "triton": Backend(
         name="triton",
-        load=_triton,
-        devices=("cuda",),
-        missing_reason=_triton_missing_reason,
-        unsupported=_triton_unsupported,
+        load=lambda: cast(Kernels, triton_kernels),  # its functions are loaded on first use
+        devices=triton_kernels.devices(),
+        missing_reason=triton_kernels.why_missing,
+        unsupported=triton_kernels.unsupported,
     ),
     "torch": Backend(name="torch", load=lambda: torch_kernels),
 }
@@ -104,7 +91,7 @@ def register_backend(
     *,
     devices: Collection[str] | None = None,
     missing_reason: Callable[[], str] = _always,
-    unsupported: Callable[[AttentionProblem], str | None] = _anything,
+    unsupported: Callable[[Problem], str | None] = _anything,
 ) -> None:
     """Make ``backend=name`` select ``kernels``.
 
@@ -116,7 +103,8 @@ def register_backend(
         kernels: A module, or any object, with the functions of ``adasparse.kernels.Kernels``.
         devices: Device types it supports; None for all.
         missing_reason: Returns why it cannot be used on this machine, or an empty string.
-        unsupported: Returns what in an attention problem it does not support, or None.
+        unsupported: Returns what it does not support in attention, or in the scores of rows, or
+            None.
     """
     if name in (AUTO, *BACKENDS, *_DEPRECATED):
         raise ValueError(f"name must not be one of {backend_names()}; got {name!r}.")
@@ -171,15 +159,13 @@ def check_backend(backend: str, *, stacklevel: int = 3) -> str:
 _has_warned = False
 
 
-def choose_backend(
-    backend: str, tensor: Tensor, problem: AttentionProblem | None = None
-) -> Backend:
-    """Return the backend for a tensor and, if given, an attention problem.
+def choose_backend(backend: str, tensor: Tensor, problem: Problem | None = None) -> Backend:
+    """Return the backend for a tensor and, if given, a problem.
 
     Args:
         backend: A name that ``check_backend`` returned.
         tensor: Decides by its device.
-        problem: Attention that the backend must support.
+        problem: Attention, or scores of rows, that the backend must support.
 
     Raises:
         RuntimeError: If ``backend`` is not ``"auto"`` and cannot be used.
@@ -214,9 +200,9 @@ def _warn_once(skipped: Backend, reason: str) -> None:
     )
 
 
-def choose_kernels(backend: str, tensor: Tensor) -> Kernels:
-    """Return the kernels for a tensor."""
-    return choose_backend(backend, tensor).load()
+def choose_kernels(backend: str, scores: Tensor) -> Kernels:
+    """Return the kernels for the scores of rows."""
+    return choose_backend(backend, scores, scores).load()
 
 
 def explain_choice(device: str) -> tuple[str, dict[str, str]]:

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from problems import assert_agrees, expected, make
-from problems import computed as compute
+
+from support.triton_problems import assert_agrees, expected, make
+from support.triton_problems import computed as compute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 

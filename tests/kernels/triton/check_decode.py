@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import DEVICE, make, on_device
 
 from adasparse.kernels import cpu, reference
 from adasparse.kernels.triton import attention_forward, attention_paged, attention_support, decode
+from support.triton_problems import DEVICE, make, on_device
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning"),

@@ -1,10 +1,7 @@
 """The Triton kernels as a backend of the public functions and modules."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from problems import DEVICE
 
 from adasparse import (
     entmax,
@@ -14,13 +11,9 @@ from adasparse import (
     nn,
 )
 from adasparse.functional.backends import BACKENDS
+from support.triton_problems import DEVICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def _accepts_the_device(monkeypatch):
-    monkeypatch.setitem(BACKENDS, "triton", replace(BACKENDS["triton"], devices=None))
 
 
 def leaves(*shapes):

@@ -4,10 +4,10 @@ import hypothesis
 import pytest
 import torch
 from hypothesis import strategies as st
-from problems import DEVICE, make, on_device
 
 from adasparse.kernels import reference
 from adasparse.kernels.triton import attention_forward, tuning
+from support.triton_problems import DEVICE, make, on_device
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from problems import DEVICE
 
 from adasparse.kernels import reference
 from adasparse.kernels.problem import LossProblem
@@ -13,6 +12,7 @@ from adasparse.kernels.triton import (
     loss_backward,
     loss_forward,
 )
+from support.triton_problems import DEVICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
