@@ -35,20 +35,20 @@ class SentenceFacts:
 
 def sentence_facts(row: TokenRow, interrogatives: frozenset[str]) -> SentenceFacts:
     """Return the facts about the source of a sentence."""
-    marks = annotate(row, counts={}, interrogatives=interrogatives)
+    annotations = annotate(row, counts={}, interrogatives=interrogatives)
     return SentenceFacts(
         length=len(row),
-        num_split=len(split_words(marks)),
-        asks=bool(marks.interrogative.any()),
-        is_question=bool(marks.question.any()),
+        num_split=len(split_words(annotations)),
+        asks=bool(annotations.interrogative.any()),
+        is_question=bool(annotations.question.any()),
     )
 
 
-def split_words(marks: TokenAnnotations) -> list[tuple[int, int]]:
+def split_words(annotations: TokenAnnotations) -> list[tuple[int, int]]:
     """Return where words of several tokens begin and end."""
     found = []
-    for word in range(int(marks.words.max(initial=-1)) + 1):
-        at = np.flatnonzero(marks.words == word)
+    for word in range(int(annotations.words.max(initial=-1)) + 1):
+        at = np.flatnonzero(annotations.words == word)
         if len(at) > 1:
             found.append((int(at[0]), int(at[-1]) + 1))
     return found
@@ -157,7 +157,7 @@ def picture(
     at: tuple[str, int, int],
     *,
     note: str,
-    marks: Mapping[str, TokenAnnotations] | None = None,
+    annotations: Mapping[str, TokenAnnotations] | None = None,
 ) -> HeadPicture:
     """Return one head in one sentence, ready to be drawn.
 
@@ -166,20 +166,20 @@ def picture(
         sentence: Sentence recorded from it.
         at: Kind of attention, layer and head.
         note: Text to add to the title.
-        marks: ``"words"`` frames words of several tokens, ``"asks"`` makes interrogative words
-            stand out.
+        annotations: Annotations to draw: ``"words"`` frames words of several tokens, ``"asks"``
+            emphasizes interrogative words.
     """
     kind, layer, head = at
     queries, keys = sentence.tokens(kind)
-    marks = marks or {}
+    annotations = annotations or {}
     alpha = run.header.alpha[kind][layer][head]
-    asking = np.flatnonzero(marks["asks"].interrogative) if "asks" in marks else ()
+    asking = np.flatnonzero(annotations["asks"].interrogative) if "asks" in annotations else ()
     return HeadPicture(
         run=run_label(run.header),
         title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}",
         weights=sentence.attention[kind][layer].of_head(head).dense()[0],
         queries=readable(queries),
         keys=readable(keys),
-        words=split_words(marks["words"]) if "words" in marks else (),
+        words=split_words(annotations["words"]) if "words" in annotations else (),
         marked=[int(i) for i in asking],
     )
