@@ -185,3 +185,36 @@ def test_models_of_one_sequence_are_drawn():
     for name in ("alpha_histogram", "density_histogram", "head_density", "head_diversity"):
         assert getattr(figures, name)([run]).numbers
     assert figures.positional_confidence([run], kind="decoder").numbers
+
+
+def test_matrices_show_a_limited_number_of_tokens():
+    """One sentence of 250 words once took 7 GB and minutes to draw."""
+    tokens = [f"w{i}" for i in range(700)]
+    long = HeadPicture(
+        run="r",
+        title="t",
+        weights=np.full((700, 700), 1 / 700),
+        queries=tokens,
+        keys=tokens,
+        words=[(2, 4), (63, 65), (600, 602)],
+        marked=[1, 64, 699],
+    )
+    figure = figures.head_pictures([[long, long]])
+    assert len(figure.numbers) == 2 * 64 * 64
+    assert figure.numbers[0]["head"] == "t, first 64 of 700 tokens"
+    assert max(figure.get_size_inches()) < 30
+    [axes] = figure.axes[:1]
+    assert len(axes.get_xticklabels()) == 64 and len(axes.patches) == 1
+
+
+def test_trajectories_have_a_limited_number_of_steps(runs):
+    header = runs[2].header
+    steps = list(range(1, 20_001))
+    alpha = {
+        name: np.linspace(1.1, 1.9, len(steps))[:, None].repeat(4, 1).tolist()
+        for name in header.modules["encoder"]
+    }
+    long = AlphaHistory(header=header, steps=steps, alpha=alpha)
+    rows = figures.alpha_trajectories([long]).numbers
+    assert len(rows) == 500 * 4 * len(alpha)
+    assert (rows[0]["step"], rows[-1]["step"]) == (1, 20_000)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adasparse.analysis.figures.heads import HeadPicture
+from adasparse.analysis.figures.heads import MOST_TOKENS, HeadPicture
 from adasparse.analysis.figures.style import run_label
 from adasparse.analysis.measures.results import Measures
 from adasparse.analysis.recording.storage import RecordedSentence
@@ -46,12 +46,13 @@ def sentence_facts(row: TokenRow, interrogatives: frozenset[str]) -> SentenceFac
 
 def split_words(annotations: TokenAnnotations) -> list[tuple[int, int]]:
     """Return where words of several tokens begin and end."""
-    found = []
-    for word in range(int(annotations.words.max(initial=-1)) + 1):
-        at = np.flatnonzero(annotations.words == word)
-        if len(at) > 1:
-            found.append((int(at[0]), int(at[-1]) + 1))
-    return found
+    at = np.flatnonzero(annotations.words >= 0)
+    found = np.unique(annotations.words[at], return_index=True, return_counts=True)
+    return [
+        (int(start), int(start + count))
+        for start, count in zip(at[found[1]], found[2], strict=True)
+        if count > 1
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,7 @@ def picture(
     return HeadPicture(
         run=run_label(run.header),
         title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}",
-        weights=sentence.attention[kind][layer].of_head(head).dense()[0],
+        weights=sentence.attention[kind][layer].of_head(head).first(MOST_TOKENS).dense()[0],
         queries=readable(queries),
         keys=readable(keys),
         words=split_words(annotations["words"]) if "words" in annotations else (),
