@@ -29,7 +29,7 @@ check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## Time operators and attention next to known ones, in some minutes
+bench: $(INSTALLED)  ## Time operators and attention against their baselines, in some minutes
 	$(BIN)/adasparse bench ops
 	$(BIN)/adasparse bench attention
 
@@ -62,9 +62,11 @@ clean:  ## Remove what was built; .venv stays, and is brought up to date by the 
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 	rm -f $(INSTALLED)
 
-# torch comes first and pinned: left to choose, pip would take the newest with all it brings.
+# torch comes first and pinned: left to choose, pip would take the newest with all its dependencies.
+# triton, for the tests of the GPU kernels under its interpreter, comes without dependencies.
 $(INSTALLED): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e ".[dev]"
+	test "$$(uname -s)" != Linux || $(BIN)/pip install -c constraints.txt --no-deps triton
 	touch $@

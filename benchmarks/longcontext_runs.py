@@ -27,7 +27,7 @@ from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, Task
 from adasparse.longcontext.sweep import run_one
 from adasparse.longcontext.task_eval import evaluate_run
 from adasparse.training import ProgressBar, read_log, read_recipe
-from adasparse.training.folder import RECIPE
+from adasparse.training.run_folder import RECIPE
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "longcontext"

@@ -18,7 +18,6 @@ _MEMBER = re.compile(r"^ +- (\w+)$", re.MULTILINE)
 EXEMPT = {
     "adasparse": {
         "nn",  # a module, whose names have entries
-        "sparsemax",  # described with the names of the entmax package
     },
     "adasparse.longcontext": {
         "TASKS",  # a table of what ``find_task`` finds

@@ -70,23 +70,20 @@ struct BackwardRows {
                        : backward_row<false, HasSigma>(map, weight, by_weight, n, by_score);
       });
     if (a.grad_alpha) a.grad_alpha[number] = by_alpha;
+    const int64_t skipped = index ? 0 : first;  // columns before the first entry
     if (a.grad_slopes) {
-      const Distance distance(in, visible_keys(in, length_of(in, head / in.heads), i), i);
+      const KeyRange visible = visible_keys(in, length_of(in, head / in.heads), i);
+      const Distance distance(in, visible, i, skipped);
       double total = 0;
-      const auto add = [&](const auto& column) {
-        for (int64_t e = 0; e < n; ++e)
-          total -= static_cast<double>(by_score[e]) * static_cast<double>(distance.to(column(e)));
-      };
-      if (index)
-        add([&](int64_t e) -> int64_t { return index[e]; });
-      else
-        add([&](int64_t e) { return first + e; });
+      for (int64_t e = 0; e < n; ++e)
+        total -= static_cast<double>(by_score[e]) *
+                 static_cast<double>(distance.to(index ? index[e] : e));
       a.grad_slopes[number] = total;
     }
     if (a.grad_mask) {
-      T* to = mask_gradient(head, i);
+      T* to = mask_gradient(head, i) + skipped * a.grad_mask_strides[3];
       for (int64_t e = 0; e < n; ++e)
-        to[(index ? index[e] : first + e) * a.grad_mask_strides[3]] += by_score[e];
+        to[(index ? index[e] : e) * a.grad_mask_strides[3]] += by_score[e];
     }
     const T scale = static_cast<T>(in.scale);
     for (int64_t e = 0; e < n; ++e) by_score[e] *= scale;

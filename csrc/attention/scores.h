@@ -121,9 +121,11 @@ inline double alpha_of(const AttentionInput& in, int64_t b, int64_t h, int64_t i
 // same number from every score of a row changes no weight, and preserves the digits of far queries.
 class Distance {
  public:
-  Distance(const AttentionInput& in, const KeyRange& visible, int64_t i)
-      : here_(i + in.k - in.q),
-        nearest_(between(here_, larger(smaller(here_, visible.last - 1), visible.first))) {}
+  // Keys are counted from `first` on.
+  Distance(const AttentionInput& in, const KeyRange& visible, int64_t i, int64_t first = 0)
+      : here_(i + in.k - in.q - first),
+        nearest_(between(
+            here_, larger(smaller(here_, visible.last - 1 - first), visible.first - first))) {}
   int64_t to(int64_t j) const { return between(here_, j) - nearest_; }
 
  private:

@@ -4,6 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
 from adasparse import nn
 from adasparse.functional import (
     SparseWeights,
@@ -16,9 +17,9 @@ from adasparse.functional import (
 )
 
 if TYPE_CHECKING:
-    from adasparse.integrations.huggingface import SparsityConfig as SparsityConfig
-    from adasparse.integrations.huggingface import restore as restore
-    from adasparse.integrations.huggingface import sparsify as sparsify
+    from adasparse.integrations.huggingface.config import SparsityConfig as SparsityConfig
+    from adasparse.integrations.huggingface.sparsify import restore as restore
+    from adasparse.integrations.huggingface.sparsify import sparsify as sparsify
 
 __version__ = version("adasparse")
 

@@ -22,13 +22,13 @@ ALPHAS = {"fixed": 1.5, "softmax": 1.0, "learned": torch.tensor([1.2, 1.9, 1.5, 
 @pytest.fixture
 def uses(monkeypatch):
     """Count how many heads get windows, call by call."""
-    sizes, run = [], alibi_window._attend_in_blocks
+    sizes, run = [], alibi_window._within
 
     def counting(problem, *arguments):
         sizes.append(problem.query.shape[1])
         return run(problem, *arguments)
 
-    monkeypatch.setattr(alibi_window, "_attend_in_blocks", counting)
+    monkeypatch.setattr(alibi_window, "_within", counting)
     return sizes
 
 

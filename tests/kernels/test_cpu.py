@@ -190,3 +190,12 @@ def test_a_call_without_the_extension_says_why(monkeypatch):
     monkeypatch.setattr(cpu.native, "missing_reason", "the compiler is Elbrus 1.0")
     with pytest.raises(RuntimeError, match=r"not installed: the compiler is Elbrus"):
         cpu.entmax_forward(randn((2, 3)), torch.tensor([1.5], dtype=torch.float64))
+
+
+def test_the_reason_of_an_installation_without_kernels_is_read(monkeypatch, tmp_path):
+    note = tmp_path / "no_kernels.txt"
+    note.write_text("the compiler is GNU 11.3.0\n")
+    monkeypatch.setattr("importlib.metadata.files", lambda name: [tmp_path / "a.py", note])
+    assert cpu.native._reason_of_installation() == "the compiler is GNU 11.3.0"
+    monkeypatch.setattr("importlib.metadata.files", lambda name: None)
+    assert cpu.native._reason_of_installation() == ""

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -14,14 +15,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from adasparse.longcontext.generate import continue_text
 from adasparse.longcontext.language_eval import evaluate_reading
-from adasparse.longcontext.lm import collate_blocks, dry_run_language, train_language
+from adasparse.longcontext.lm import LanguageJob, collate_blocks, train_language
 from adasparse.longcontext.needle import find_needles, hide_needle
 from adasparse.longcontext.perplexity import perplexity_by_length, token_losses
 from adasparse.longcontext.runs import load_language_run
 from adasparse.longcontext.sweep import read_evaluations
 from adasparse.longcontext.task_eval import evaluate_run
 from adasparse.longcontext.text import encode, open_tokens, read_text, train_tokenizer
-from adasparse.training import read_log
+from adasparse.training import dry_run, read_log
 from support.small_language import (
     held_out,
     language_recipe,
@@ -117,7 +118,7 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
         train_language(language_recipe(tmp_path / "run", context=900))
     assert not (tmp_path / "run/tokens").exists()
     with pytest.raises(ValueError, match="data must be a text file"):
-        dry_run_language(language_recipe(tmp_path / "run", data="nothing.txt"))
+        dry_run(LanguageJob(language_recipe(tmp_path / "run", data="nothing.txt")))
 
 
 @pytest.mark.parametrize(
@@ -243,3 +244,22 @@ def test_a_continuation_begins_with_the_prompt_and_depends_on_the_seed():
     assert texts[0] == texts[1] != texts[2]
     with pytest.raises(ValueError, match="must have a character"):
         continue_text(language_run(), "")
+
+
+def test_a_training_killed_at_its_very_end_is_finished_alike(tmp_path, monkeypatch):
+    """Configurations used to lack the padding token, which a Trainer sets when it starts."""
+    whole = train_language(language_recipe(tmp_path / "whole"))
+
+    def killed(*args, **kwargs):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["adasparse.training.fit"], "finish_run", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_language(language_recipe(tmp_path / "run"))
+    run = train_language(language_recipe(tmp_path / "run"), resume=True)
+    for name in (
+        *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+        *("model.safetensors", "results.json", "README.md"),
+    ):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name

@@ -1,10 +1,13 @@
 """The models against the float64 oracle: every attention and position, padding and caches."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
 from adasparse.functional.adaptive_temperature import inverse_temperature
+from adasparse.integrations.calls import steering
 from adasparse.longcontext import LongContextConfig, watching
 from adasparse.longcontext.rotary import rotation
 from adasparse.longcontext.visibility import visibility_of
@@ -114,6 +117,17 @@ def test_weights_are_what_values_get(attention):
         assert (sums[1, :, :4] == 0).all()  # padding sees nothing
         assert torch.equal(weights[0].triu(1), torch.zeros(4, 9, 9))
     assert [call.module for call in calls] == [x.self_attn for x in made.model.layers]
+
+
+def test_calls_can_be_steered():
+    made, ids = model("entmax", "rope", alpha=1.3), tokens(2, 30)
+    expected = model("entmax", "rope", alpha=1.9)(ids).logits
+    before = made(ids).logits
+    with steering(lambda call: replace(call, alpha=1.9)):
+        found = made(ids).logits
+    assert (before - expected).abs().max() > 1e-3
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(made(ids).logits, before)
 
 
 def test_adaptive_temperature_is_for_inference():

@@ -294,5 +294,20 @@ def test_errors_quote_what_was_given():
         find_task("parity")
     with pytest.raises(ValueError, match=r"together at most 1; got 0\.9 and 0\.2"):
         FlipFlop(write_share=0.9, read_share=0.2)
-    with pytest.raises(ValueError, match="got 0 and 4"):
+    with pytest.raises(ValueError, match="got 0, 4 and 256"):
         MultiQueryRecall(share=0)
+    for name in ("flip-flop-8", "sort-1", "sort-", "parity-8"):
+        with pytest.raises(ValueError, match=f"such as \"sort-8\"; got '{name}'"):
+            find_task(name)
+
+
+def test_a_number_after_the_name_is_the_size_of_the_alphabet():
+    assert find_task("sort-8") == Sort(num_symbols=8)
+    task = find_task("mqmtar-16")
+    assert task.vocab_size == 4 + 16 + 2
+    for keys in pools(16):
+        assert len({tuple(x) for x in keys.tolist()}) == 256
+    # A context that would have room for 300 pairs has the 256 that there are.
+    batch = task.batch(1, 2, 2250)
+    colons = (batch.input_ids == 4 + 16 + 1).sum(1)
+    assert colons.tolist() == [256, 256]

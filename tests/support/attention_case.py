@@ -56,6 +56,7 @@ def problem_of(
     dropout_p: float = 0.0,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] = (None, None),
     enable_gqa: bool = False,
 ) -> AttentionProblem:
     """Return what a kernel gets, for arguments of rank 4 and the seed that ``SEED`` leads to."""
@@ -73,6 +74,8 @@ def problem_of(
         seed=torch.randint(0, 2**62, ()) if dropout_p else None,
         is_causal=is_causal,
         dropout_p=dropout_p,
+        window_left=window[0],
+        window_right=window[1],
     )
 
 

@@ -1,7 +1,9 @@
 import gzip
 import hashlib
 import json
+import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from adasparse.translation.data import PreparedData
 from adasparse.translation.filters import REASONS, Filters
 from adasparse.translation.prepare import prepare
+from adasparse.translation.staging import staged
 
 NOUNS = {"Hund": "dog", "Haus": "house", "Baum": "tree", "Vogel": "bird", "Berg": "mountain"}
 ADJECTIVES = {"klein": "small", "grün": "green", "alt": "old", "schön": "beautiful"}
@@ -308,3 +311,46 @@ def test_relative_paths_do(tmp_path, monkeypatch):
     write(Path(), "train", TRAIN)
     data = prepare(train=[("train.de", "train.en")], dev_size=10, out="out", vocab_size=600)
     assert len(data.train) == 290
+
+
+def test_sigterm_leaves_nothing(tmp_path):
+    """The partial folder used to stay."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminated():
+        with staged(tmp_path / "a/out") as folder:
+            (folder / "half").write_text("")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        terminated()
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_data_that_were_being_replaced_are_recovered(tmp_path):
+    """Killed between its two renames, --force used to leave the old data under a hidden name."""
+    pairs = sentences(40)
+    run(tmp_path, pairs[8:], pairs[:8])
+    files = snapshot(tmp_path / "out")
+    hidden = tmp_path / ".out.0123456789abcdef.old"
+    (tmp_path / "out").rename(hidden)
+    PreparedData.open(tmp_path / "out").verify()
+    assert snapshot(tmp_path / "out") == files
+    (tmp_path / "out").rename(hidden)
+    with pytest.raises(FileExistsError, match="use --force to replace them"):
+        run(tmp_path, pairs[8:], pairs[:8])
+    assert snapshot(tmp_path / "out") == files
+    assert not hidden.exists()
+
+
+def test_every_file_is_as_readable_as_the_user_wants(tmp_path):
+    before = os.umask(0o027)
+    try:
+        pairs = sentences(40)
+        run(tmp_path, pairs[8:], pairs[:8])
+    finally:
+        os.umask(before)
+    modes = {x.stat().st_mode & 0o777 for x in (tmp_path / "out").rglob("*") if x.is_file()}
+    assert modes == {0o640}

@@ -32,9 +32,20 @@ def user_errors() -> Iterator[None]:
     except (ValueError, OSError, ModuleNotFoundError) as error:
         _say(f"Error: {error}")
         raise typer.Exit(1) from error
+    except (MemoryError, RuntimeError) as error:
+        if not _is_about_memory(error):
+            raise
+        _say(f"Error: There is not enough memory for this. {error}".rstrip())
+        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         _say("Interrupted.")
         raise typer.Exit(130) from None
+
+
+def _is_about_memory(error: Exception) -> bool:
+    """Tell whether memory ran out; PyTorch says so in its own words."""
+    signs = ("allocate memory", "out of memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def _say(message: str) -> None:

@@ -1,4 +1,4 @@
-"""``adasparse score``: BLEU and chrF of translations, and whether systems differ."""
+"""``adasparse score``: BLEU and chrF of translations, and tests of differences."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def score(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     tokenize: Annotated[
         str | None,
-        typer.Option(help="How BLEU splits words, such as 13a, intl, zh, ja-mecab, char, none."),
+        typer.Option(help="Tokenizer of BLEU, such as 13a, intl, zh, ja-mecab, char, none."),
     ] = None,
     samples: Annotated[int, typer.Option(help="Resamples to compare systems.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

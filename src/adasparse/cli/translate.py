@@ -1,6 +1,7 @@
 """``adasparse translate``: sentences from stdin or files, one translation per line."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; stdout by default.")
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step.")] = 5,
+    beam: Annotated[int, typer.Option(min=1, max=256, help="Hypotheses kept at each step.")] = 5,
     n_best: Annotated[
         int,
         typer.Option(min=1, help="Translations of each sentence; above 1: number, score and text."),
@@ -55,6 +56,9 @@ def translate(
 
         if n_best > beam:
             raise ValueError(f"--n-best must be at most --beam, which is {beam}; got {n_best}.")
+        for path in (output, attention):
+            if path is not None:
+                _check_target(path)
         hush_transformers()
         model, tokenizer = load_run(run)
         places, given = _read(files or [])
@@ -82,9 +86,36 @@ def translate(
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
             typer.echo(text, nl=False)
         else:
-            write_atomically(output, text)
+            _write(output, text)
         if attention is not None:
             _save_attention(model, tokenizer, sentences, found, attention)
+
+
+def _is_special(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe or the like, not a file to replace."""
+    names = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
+    return str(path).startswith(names) or (path.exists() and not path.is_file())
+
+
+def _check_target(path: Path) -> None:
+    """Refuse a file that could not be written in the end, before anything is translated."""
+    if path.is_dir():
+        raise ValueError(f"The output must be a file; {path} is a folder.")
+    folder = path.resolve().parent
+    if not _is_special(path) and not folder.is_dir():
+        raise ValueError(f"The folder of {path} must exist; there is no {folder}.")
+    written = path if path.exists() else folder
+    if not os.access(written, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {written} is write-protected.")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write to a regular file at once, and through to devices and pipes; follow links."""
+    if _is_special(path):
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    else:
+        write_atomically(path.resolve(), text)
 
 
 def _read(files: list[Path]) -> tuple[list[str], list[str]]:
@@ -102,7 +133,7 @@ def _read(files: list[Path]) -> tuple[list[str], list[str]]:
 
 
 def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
-    """Tell which lines are too long and are left empty, or refuse them."""
+    """Report lines that are too long and are left empty, or refuse them."""
     if not lengths:
         return
     shown = ", ".join(f"{place} ({length} tokens)" for place, length in [*lengths.items()][:5])
@@ -118,7 +149,7 @@ def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
 def _lines(
     number: int, source: str, translations: list[Any], n_best: int, scores: bool, as_json: bool
 ) -> list[str]:
-    """Return what is written for one sentence."""
+    """Return the lines for one sentence."""
     texts = [x.text.replace("\n", " ").replace("\r", " ") for x in translations]
     pairs = list(zip(texts, translations, strict=True))
     if as_json:

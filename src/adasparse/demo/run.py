@@ -12,7 +12,7 @@ from adasparse._files import write_atomically
 from adasparse.demo.grammar import GeneratedCorpus, generate
 from adasparse.integrations.huggingface.measure import current_alpha
 from adasparse.training import ProgressBar, read_log
-from adasparse.training.session import LOG
+from adasparse.training.run_folder import LOG
 from adasparse.translation.decode import translate
 from adasparse.translation.prepare import prepare
 from adasparse.translation.recipe import Attention, TranslationRecipe

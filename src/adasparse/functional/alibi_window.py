@@ -10,18 +10,14 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from adasparse.functional.attention_arguments import attention_problem
 from adasparse.functional.attention_operators import attend
 from adasparse.functional.backends import can_read_values
 from adasparse.kernels import AttentionProblem
 from adasparse.kernels.problem import with_tensors
 
-#: Smallest number of queries that share a window.
-_MIN_QUERIES = 64
-#: Sequences of fewer windows than this gain nothing.
-_MIN_WINDOWS = 4
+#: Sequences shorter than this gain nothing, nor do those of fewer windows than this.
+_MIN_LENGTH, _MIN_WINDOWS = 256, 4
 #: ``exp`` of this much below 0 is 0 in float32 and in float64; weights are no larger than that.
 _UNDERFLOW = {torch.float32: 104.0, torch.float64: 746.0}
 
@@ -33,7 +29,7 @@ def attend_nearby(problem: AttentionProblem, backend: str) -> Tensor:
         return attend(problem, backend)
     h = problem.query.shape[1]
     far = [i for i in range(h) if i not in near]
-    parts = [_attend_in_blocks(_heads(problem, [*near]), max(near.values()), backend)]
+    parts = [attend(_within(_heads(problem, [*near]), max(near.values())), backend)]
     if far:
         parts.append(attend(_without_zero_slopes(_heads(problem, far)), backend))
     order = sorted(range(h), key=[*near, *far].__getitem__)
@@ -49,7 +45,7 @@ def _may_have_windows(problem: AttentionProblem) -> bool:
         and problem.mask is None
         and problem.key_lengths is None
         and problem.seed is None  # dropout goes by the places of whole rows
-        and problem.query.shape[2] == problem.key.shape[2] >= _MIN_WINDOWS * _MIN_QUERIES
+        and problem.query.shape[2] == problem.key.shape[2] >= _MIN_LENGTH
         and problem.query.numel() > 0
         and (problem.alpha.dim() < 2 or problem.alpha.numel() == 1)
         and can_read_values(
@@ -109,6 +105,12 @@ def _pick(x: Tensor, dim: int, which: list[int]) -> Tensor:
     return x.index_select(dim, torch.tensor(which))
 
 
+def _within(problem: AttentionProblem, window: int) -> AttentionProblem:
+    """Limit a causal problem to so many keys before each query."""
+    left = problem.window_left
+    return with_tensors(problem, {"window_left": window if left is None else min(window, left)})
+
+
 def _without_zero_slopes(problem: AttentionProblem) -> AttentionProblem:
     """Drop slopes that change nothing and get no gradients."""
     slopes = problem.slopes
@@ -116,32 +118,3 @@ def _without_zero_slopes(problem: AttentionProblem) -> AttentionProblem:
     if slopes.requires_grad or any(slopes.tolist()):
         return problem
     return with_tensors(problem, {"slopes": None})
-
-
-def _attend_in_blocks(problem: AttentionProblem, window: int, backend: str) -> Tensor:
-    """Attend to the ``window`` keys before each query and to itself, and maybe a few more."""
-    n = problem.query.shape[2]
-    size = max(_MIN_QUERIES, window)
-    num_blocks = -(-n // size)
-    fill = num_blocks * size - n
-    # Blocks (b, t, h, size, d), and the keys up to the last of each (b, t, h, window + size, d).
-    query = pad(problem.query, (0, 0, 0, fill)).unflatten(2, (num_blocks, size)).transpose(1, 2)
-    key, value = (
-        pad(x, (0, 0, window, fill)).unfold(2, window + size, size).permute(0, 2, 1, 4, 3)
-        for x in (problem.key, problem.value)
-    )
-    i, j = torch.arange(size).unsqueeze(-1), torch.arange(window + size)
-    before = window - size * torch.arange(num_blocks)[:, None, None]  # padding before the first key
-    mask = (j <= i + window) & (j >= before)
-    blocks, lead = attention_problem(
-        query,
-        key,
-        value,
-        alpha=problem.alpha,
-        attn_mask=mask.unsqueeze(1),
-        scale=problem.scale,
-        alibi_slopes=problem.slopes,
-    )
-    output = attend(blocks, backend)
-    output = output.reshape(*lead, *output.shape[2:])  # (b, t, h, size, e)
-    return output.transpose(1, 2).flatten(2, 3)[:, :, :n]

@@ -43,6 +43,7 @@ def entmax_attention(
     dropout_p: float = 0.0,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
 ) -> Tensor:
@@ -74,6 +75,8 @@ def entmax_attention(
         alibi_slopes: Slopes ``(h,)`` of [ALiBi](https://arxiv.org/abs/2108.12409); each score is
             lowered by ``slope * |i + k - q - j|``, the distance of query i and key j with the last
             query at the last key.
+        window: Sliding window ``(left, right)``: query i sees keys i - left to i + right, None for
+            no limit on a side. Time grows with the window, not with the number of keys.
         enable_gqa: Whether ``key`` and ``value`` may have fewer heads ``g`` than ``query``, whose
             head i then reads head ``i // (h // g)``.
         backend: ``"auto"`` follows the device of ``query``; ``"cpu"`` is the compiled kernel for
@@ -84,6 +87,7 @@ def entmax_attention(
         gradients.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention(query, key, torch.eye(3), alpha=1.5)
         tensor([[0.7073, 0.2927, 0.0000]])
@@ -103,6 +107,7 @@ def entmax_attention(
         dropout_p=dropout_p,
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
+        window=window,
         enable_gqa=enable_gqa,
     )
     run = attend if alibi_slopes is None else attend_nearby
@@ -120,6 +125,7 @@ def entmax_attention_weights(
     scale: float | None = None,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
     layout: str | None = None,
@@ -138,6 +144,7 @@ def entmax_attention_weights(
         scale: Factor of the dot products.
         key_lengths: Number of keys of each sequence.
         alibi_slopes: Slope of each head.
+        window: Sliding window ``(left, right)``.
         enable_gqa: Whether ``key`` may have fewer heads.
         backend: Kernels to use.
         layout: Deprecated; ``"sparse"`` is ``entmax_attention_support``.
@@ -146,6 +153,7 @@ def entmax_attention_weights(
         ``(..., h, q, k)`` in the dtype of ``query``.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention_weights(query, key)
         tensor([[0.7073, 0.2927, 0.0000],
@@ -162,6 +170,7 @@ def entmax_attention_weights(
         scale=scale,
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
+        window=window,
         enable_gqa=enable_gqa,
     )
     if layout is not None and _is_sparse(layout):
@@ -197,6 +206,7 @@ def entmax_attention_support(
     scale: float | None = None,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
 ) -> SparseWeights:
@@ -213,6 +223,7 @@ def entmax_attention_support(
         scale: Factor of the dot products.
         key_lengths: Number of keys of each sequence.
         alibi_slopes: Slope of each head.
+        window: Sliding window ``(left, right)``.
         enable_gqa: Whether ``key`` may have fewer heads.
         backend: Kernels to use.
 
@@ -220,6 +231,7 @@ def entmax_attention_support(
         A compressed matrix with a row for each query.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention_support(query, key).col
         tensor([0, 1, 0, 1, 2])
@@ -235,6 +247,7 @@ def entmax_attention_support(
         scale=scale,
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
+        window=window,
         enable_gqa=enable_gqa,
     )
     return _sparse_weights(problem, backend)

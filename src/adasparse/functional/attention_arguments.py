@@ -22,6 +22,7 @@ def attention_problem(
     dropout_p: float = 0.0,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
 ) -> tuple[AttentionProblem, tuple[int, ...]]:
     """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
@@ -52,6 +53,7 @@ def attention_problem(
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
     if scale is not None and not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    window_left, window_right = _window_sides(window)
     fields = {
         "query": query,
         "key": key,
@@ -64,8 +66,26 @@ def attention_problem(
         "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
+        "window_left": window_left,
+        "window_right": window_right,
     }
     return build(AttentionProblem, fields), rows[: rank - 2]
+
+
+def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    if window is None:
+        return None, None
+    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
+    if not is_pair or not all(
+        side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= 0)
+        for side in window
+    ):
+        raise ValueError(
+            "window must be a pair (left, right) of numbers of keys from 0 up, None for no limit; "
+            f"got {window!r}."
+        )
+    left, right = window
+    return left, right
 
 
 def compute_dtype(problem: AttentionProblem) -> torch.dtype:

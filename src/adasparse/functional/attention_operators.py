@@ -73,7 +73,7 @@ def _backward(
     needs: frozenset[str],
     kernels: Kernels,
 ) -> dict[str, Tensor]:
-    """Return the gradients by field name, in the shapes and dtypes of the fields."""
+    """Return a gradient for each name in ``needs``, in the shape and dtype of the field."""
     wide = prepared(problem, dtype)
     found = kernels.attention_backward(wide, saved, readable(grad, dtype), needs)
     gradients, given = vars(found), vars(problem)

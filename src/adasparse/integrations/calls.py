@@ -39,6 +39,7 @@ class AttentionCall:
         mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None.
         is_causal: Whether query i sees keys 0 to i only.
         key_lengths: ``(b,)``, or None.
+        window: Sliding window ``(left, right)``, or None.
         slopes: ALiBi slopes ``(h,)``, 0 for heads without positions; or None.
         scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
         softcap: Bound that ``softcap * tanh(score / softcap)`` puts on scores, or None.
@@ -53,6 +54,7 @@ class AttentionCall:
     mask: Tensor | None = None
     is_causal: bool = False
     key_lengths: Tensor | None = None
+    window: tuple[int | None, int | None] | None = None
     slopes: Tensor | None = None
     scale: float | None = None
     softcap: float | None = None
@@ -65,6 +67,7 @@ class AttentionCall:
             "attn_mask": self.mask,
             "is_causal": self.is_causal,
             "key_lengths": self.key_lengths,
+            "window": self.window,
             "alibi_slopes": self.slopes,
             "scale": self.scale,
             "enable_gqa": True,
@@ -82,6 +85,7 @@ class AttentionCall:
             is_causal=self.is_causal,
             key_lengths=self.key_lengths,
             attn_mask=self.mask,
+            window=self.window,
             device=self.query.device,
         )
 

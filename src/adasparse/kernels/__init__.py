@@ -8,7 +8,11 @@ Every backend is a module with the functions of ``Kernels``:
 - ``triton`` runs on GPUs.
 
 ``adasparse.functional.backends`` chooses among them. To add one, write a module with these
-functions and register it there.
+functions and register it there. A module with ``accepts_half_precision = True`` gets attention in
+half precision as it is; the others get float32.
+
+``cpu`` and ``triton`` also have ``is_available()`` and ``missing_reason``; ``triton`` may have
+``unsupported(problem)``, which returns what it does not support in an attention problem, or None.
 """
 
 from typing import Any, Protocol

@@ -17,7 +17,8 @@ class AttentionProblem:
 
     The score of query i and key j is ``scale <q_i, k_j>``, minus ``slope |i + k - q - j|``, plus
     the mask where that is float. A key is masked where a bool mask is False, from ``key_lengths``
-    of its sequence on, and after position ``i`` of a causal query ``i``.
+    of its sequence on, after position ``i`` of a causal query ``i``, and outside the window from
+    ``i - window_left`` to ``i + window_right``.
 
     ``functional`` fills it with the caller's dtypes. Kernels receive it converted: one compute
     dtype with a contiguous last dimension, ``alpha`` of rank 4 and ``slopes`` in float64.
@@ -34,6 +35,8 @@ class AttentionProblem:
         scale: Factor of the dot products.
         is_causal: Whether query ``i`` sees keys ``0`` to ``i`` only.
         dropout_p: Probability of dropping a weight; the others are divided by ``1 - dropout_p``.
+        window_left: Number of keys before position ``i`` that query ``i`` sees; None for all.
+        window_right: Number of keys after it; None for all.
     """
 
     query: Tensor
@@ -47,6 +50,8 @@ class AttentionProblem:
     scale: float
     is_causal: bool = False
     dropout_p: float = 0.0
+    window_left: int | None = None
+    window_right: int | None = None
 
     def sequence(self, i: int) -> "AttentionProblem":
         """Return the problem of sequence ``i`` of the batch alone."""

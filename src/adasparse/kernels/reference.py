@@ -186,6 +186,10 @@ def _weights(problem: AttentionProblem) -> Tensor:
         scores = scores.masked_fill(j >= problem.key_lengths.reshape(b, 1, 1, 1), -torch.inf)
     if problem.is_causal:
         scores = scores.masked_fill(j > i, -torch.inf)
+    if problem.window_left is not None:
+        scores = scores.masked_fill(j < i - problem.window_left, -torch.inf)
+    if problem.window_right is not None:
+        scores = scores.masked_fill(j > i + problem.window_right, -torch.inf)
     return entmax_forward(scores.reshape(-1, k), _alpha_rows(problem)).reshape(b, h, q, k)
 
 

@@ -7,7 +7,8 @@ try:
     import transformers as _transformers  # noqa: F401  # only to tell what is missing
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "adasparse.longcontext needs transformers: pip install 'adasparse[hf]'.", name=error.name
+        "adasparse.longcontext needs transformers: pip install 'adasparse[longcontext]'.",
+        name=error.name,
     ) from error
 
 from adasparse._deprecated import moved_names

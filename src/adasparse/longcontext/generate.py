@@ -7,6 +7,9 @@ import torch
 
 from adasparse.longcontext.runs import load_language_run
 
+#: Lowest and highest temperature of sampling; beyond them probabilities overflow or are all alike.
+TEMPERATURES = (1e-3, 1e3)
+
 
 def continue_text(
     run: str | Path, prompt: str, *, max_tokens: int = 100, temperature: float = 0.8, seed: int = 0
@@ -22,6 +25,13 @@ def continue_text(
     """
     if not prompt:
         raise ValueError("A prompt must have a character at least; got none.")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"A prompt must be Unicode text; got {prompt!r}.") from error
+    low, high = TEMPERATURES
+    if temperature and not low <= temperature <= high:
+        raise ValueError(f"temperature must be 0, or between {low} and {high}; got {temperature}.")
     loaded, tokenizer, _ = load_language_run(run)
     model: Any = loaded  # the types of transformers do not know models of others
     torch.manual_seed(seed)

@@ -107,9 +107,11 @@ def _obstacle(
     limit = available_memory() if limit is None else limit
     if limit is None:
         return None
-    example = task.batch(0, 1, length)
-    asked = int((example.labels != IGNORED).sum())
-    needed = forward_bytes(model.config, example.input_ids.numel(), num_logits=asked)
+    needed = forward_bytes(model.config, length)
+    if needed <= limit:  # else the example itself may be more than memory takes
+        example = task.batch(0, 1, length)
+        asked = int((example.labels != IGNORED).sum())
+        needed = forward_bytes(model.config, example.input_ids.numel(), num_logits=asked)
     if needed <= limit:
         return None
     return (

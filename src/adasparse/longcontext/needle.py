@@ -13,9 +13,9 @@ from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.perplexity import obstacle
 from adasparse.longcontext.text import Tokens, encode
 
-_QUESTION = "\nThe secret number of {name} is"
-_NAMES = ("Ada", "Emma", "Henry", "John", "Lucy", "Mary", "Robert", "Tom")
-_DIGITS = 5
+QUESTION = "\nThe secret number of {name} is"
+TEST_NAMES = ("Ada", "Emma", "Henry", "John", "Lucy", "Mary", "Robert", "Tom")
+DIGITS = 5
 
 
 def hide_needle(
@@ -34,9 +34,9 @@ def hide_needle(
         seed: Seed of the key and the text.
     """
     rng = random.Random(seed)
-    name = rng.choice(_NAMES)
-    key = "".join(rng.choice("0123456789") for _ in range(_DIGITS))
-    question = encode(tokenizer, _QUESTION.format(name=name))
+    name = rng.choice(TEST_NAMES)
+    key = "".join(rng.choice("0123456789") for _ in range(DIGITS))
+    question = encode(tokenizer, QUESTION.format(name=name))
     answer = encode(tokenizer, f" {key}")
     needle = np.concatenate((question, answer, encode(tokenizer, ".\n")))
     room = length - len(needle) - len(question) - len(answer)
@@ -53,8 +53,8 @@ def hide_needle(
 
 def shortest_window(tokenizer: PreTrainedTokenizerFast) -> int:
     """Return a length that has room for every needle: each digit may be a token."""
-    question = max(len(encode(tokenizer, _QUESTION.format(name=name))) for name in _NAMES)
-    return 2 * (question + _DIGITS + 1) + len(encode(tokenizer, ".\n"))
+    question = max(len(encode(tokenizer, QUESTION.format(name=name))) for name in TEST_NAMES)
+    return 2 * (question + DIGITS + 1) + len(encode(tokenizer, ".\n"))
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ def visible_keys(
     is_causal: bool = False,
     key_lengths: Tensor | None = None,
     attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
     """Count the keys that each query can see; padding is none of them.
@@ -32,6 +33,7 @@ def visible_keys(
         key_lengths: Number of keys before the padding, integers ``(b,)``.
         attn_mask: Broadcasts to ``(b, h, q, k)``. Bool: True where a key takes part. Float: a key
             takes part unless it gets ``-inf``, or the lowest number of a dtype in its place.
+        window: Sliding window ``(left, right)`` around the position of each query.
         device: Device of the result; that of a given tensor if None.
 
     Returns:
@@ -44,17 +46,27 @@ def visible_keys(
     """
     for given in (attn_mask, key_lengths):
         device = given.device if device is None and given is not None else device
+    left, right = window or (None, None)
+    place = torch.arange(num_queries, device=device).unsqueeze(-1)
     if attn_mask is None:
-        last = torch.arange(1, num_queries + 1, device=device).unsqueeze(-1)
-        counts = last.clamp(max=num_keys) if is_causal else torch.full_like(last[:1], num_keys)
-        return counts if key_lengths is None else counts.minimum(_to_batch(key_lengths))
+        limits = [0] if is_causal else []
+        limits += [] if right is None else [right]
+        last = (place + 1 + min(limits)) if limits else torch.full_like(place[:1], num_keys)
+        last = last.clamp(max=num_keys)
+        if key_lengths is not None:
+            last = last.minimum(_to_batch(key_lengths))
+        return last if left is None else (last - (place - left).clamp(min=0)).clamp(min=0)
     can_see = attn_mask
     if attn_mask.is_floating_point():
         can_see = attn_mask > torch.finfo(attn_mask.dtype).min / 2
     can_see = can_see.expand(*can_see.shape[:-1], num_keys)
     key = torch.arange(num_keys, device=device)
     if is_causal:
-        can_see = can_see & (key <= torch.arange(num_queries, device=device).unsqueeze(-1))
+        can_see = can_see & (key <= place)
+    if left is not None:
+        can_see = can_see & (key >= place - left)
+    if right is not None:
+        can_see = can_see & (key <= place + right)
     if key_lengths is not None:
         can_see = can_see & (key < _to_batch(key_lengths))
     return can_see.sum(-1, keepdim=True)

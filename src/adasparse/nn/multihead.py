@@ -13,6 +13,10 @@ from adasparse.nn.masks import MaskArguments, translate_masks
 from adasparse.nn.multihead_inputs import check_inputs, check_nested
 
 
+def _stay_off_the_fast_path(module: nn.Module, args: Any) -> None:
+    """Do nothing, which is a hook nevertheless."""
+
+
 class MultiheadAttention(nn.MultiheadAttention):
     """Drop-in for ``torch.nn.MultiheadAttention`` with adaptively sparse heads.
 
@@ -25,10 +29,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     ``add_zero_attn`` are seen by all queries even then.
 
     Can be the ``self_attn`` or ``multihead_attn`` of ``torch.nn.TransformerEncoderLayer`` and
-    ``TransformerDecoderLayer``. Their inference fast path knows softmax only, so this module
-    declares its projections to be of different sizes (``_qkv_same_embed_dim`` is False), which
-    keeps that path from being taken. A ``TransformerEncoder`` built of such layers says so in a
-    warning unless it gets ``enable_nested_tensor=False``.
+    ``TransformerDecoderLayer``. Their inference fast path supports softmax only; it is not taken
+    for modules with a hook, so this module has one that does nothing.
 
     Args:
         embed_dim: Size of the model, ``num_heads`` times that of a head.
@@ -103,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             device,
             dtype,
         )
-        self._qkv_same_embed_dim = False  # Keeps layers of PyTorch off their softmax fast path
+        self.register_forward_pre_hook(_stay_off_the_fast_path)
         self.alpha = as_alpha(alpha, num_heads, device)
         self.length_scale = check_length_scale(length_scale, num_heads)
         self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
@@ -140,7 +142,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             check_nested(
                 query, key, value, key_padding_mask, attn_mask, batch_first=self.batch_first
             )
-            return self._attend_nested(query, need_weights, average_attn_weights, is_causal)
+            return self._attend_nested(
+                (query, key, value), need_weights, average_attn_weights, is_causal
+            )
         check_inputs(
             query,
             key,
@@ -205,24 +209,29 @@ class MultiheadAttention(nn.MultiheadAttention):
         return output, None
 
     def _attend_nested(
-        self, x: Tensor, need_weights: bool, average_attn_weights: bool, is_causal: bool
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        need_weights: bool,
+        average_attn_weights: bool,
+        is_causal: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Pad self-attention of a nested tensor, which an encoder may make of its padding."""
-        padded = x.to_padded_tensor(0.0)
-        lengths = [len(sequence) for sequence in x.unbind()]
-        ends = torch.tensor(lengths, device=x.device)[:, None]
-        is_padding = torch.arange(padded.shape[1], device=x.device) >= ends
+        """Pad nested tensors, which an encoder may make of its padding, and attend."""
+        query, key, value = inputs
+        padded = {id(x): x.to_padded_tensor(0.0) for x in inputs}
+        lengths = [len(sequence) for sequence in query.unbind()]
+        ends = torch.tensor([len(sequence) for sequence in key.unbind()], device=key.device)
+        is_padding = torch.arange(padded[id(key)].shape[1], device=key.device) >= ends[:, None]
         output, weights = self.forward(
-            padded,
-            padded,
-            padded,
+            padded[id(query)],
+            padded[id(key)],
+            padded[id(value)],
             key_padding_mask=is_padding,
             need_weights=need_weights,
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
         )
         sequences = [row[:length] for row, length in zip(output, lengths, strict=True)]
-        return torch.nested.as_nested_tensor(sequences), weights
+        return torch.nested.as_nested_tensor(sequences, layout=query.layout), weights
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Project each; what is the same tensor in one go."""

@@ -1,6 +1,6 @@
-"""From text files to a prepared folder: read, filter, learn the tokenizer, encode.
+"""Preparation of parallel text: read, filter, learn the tokenizer, encode.
 
-Sentences stream from file to file, a batch at a time. What grows in memory with the corpus is a
+Sentences stream from file to file, a batch at a time. Memory grows with the corpus by a
 hash of 8 bytes per sentence, and twice as much again while duplicates are looked for.
 """
 
@@ -67,7 +67,7 @@ def prepare(
             tokenizer will do so, too; the dev text stays as it is.
         deduplicate: Drop repeated pairs.
         filters: Limits of training pairs.
-        seed: Of the random choice by ``dev_size``.
+        seed: Seed of the random choice by ``dev_size``.
         force: Replace prepared data in ``out``.
         progress: Shows how far it is.
 
@@ -121,7 +121,7 @@ def prepare(
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    """What beside the input decides what is written."""
+    """Return the settings beside the input that determine the output."""
 
     vocab_size: int
     tokenizer_pairs: int
@@ -166,7 +166,7 @@ def _write_data(
     settings: _Settings,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write everything but the manifest; return what it tells of both splits and the tokenizer."""
+    """Write everything but the manifest; return its entries for both splits and the tokenizer."""
     work = folder / "work.txt"
     dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
     read = _track(chain.from_iterable(text.pairs() for text in train_texts), "reading", progress)

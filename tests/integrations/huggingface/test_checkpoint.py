@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
 from adasparse.integrations.huggingface.heads import sparse_heads
+from adasparse.integrations.huggingface.implementations import holders
 from adasparse.integrations.huggingface.models import MODEL_TYPE
 from support.architectures import ARCHITECTURES, inputs_for
 
@@ -209,3 +210,23 @@ def test_casting_spares_the_exponents(cast):
     assert before
     assert all(torch.equal(after[key], x) for key, x in before.items())
     assert model(**inputs_for("llama")).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["llama", "t5", "gemma2"])
+def test_checkpoints_of_the_first_version_load(name, tmp_path):
+    """They name one implementation for all parts, and modules that stay dense."""
+    model = trained(name, modules="*.1.*")
+    inputs = inputs_for(name, padding="right")
+    expected = model(**inputs).logits
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    for key in ("switched", "split", "through_softmax"):
+        del config["adasparse"][key]
+    config["adasparse"].update(version="0.1.0", dense=[])
+    file.write_text(json.dumps(config))
+    loaded = getattr(transformers, AUTO[name]).from_pretrained(tmp_path)
+    real = inputs["decoder_attention_mask" if name == "t5" else "attention_mask"].bool()
+    assert torch.allclose(loaded(**inputs).logits[real], expected[real], atol=1e-5)
+    restore(loaded)
+    assert {config._attn_implementation for _, _, _, config in holders(loaded)} <= {"eager", "sdpa"}

@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import masking_utils
 
-from adasparse.integrations.huggingface import SparsityConfig, attention, sparsify
+from adasparse.integrations import calls
+from adasparse.integrations.huggingface import SparsityConfig, sparsify
 from adasparse.integrations.huggingface.attention import watching
 from adasparse.integrations.huggingface.masks import entmax_mask, read_note
 from support.architectures import ARCHITECTURES, inputs_for, padding_mask, real_positions, tokens
@@ -31,14 +32,15 @@ def test_no_mask_is_read_where_padding_comes_last(name, padding):
         pytest.skip("images have no padding")
     has_window = name in ("gemma2", "gemma3", "modernbert")
     calls = calls_of(name, padding=padding)
-    masked = [call for _, call in calls if call.mask is not None and name != "t5"]
-    # Windows are masks; every other layer of these models has none.
-    assert len(masked) == (1 if has_window else 0)
+    assert all(call.mask is None for _, call in calls if name != "t5")
+    # Every other layer of these models has a window.
+    assert sum(call.window is not None for _, call in calls) == (1 if has_window else 0)
     for kind, call in calls:
-        if call not in masked:
-            assert call.is_causal == (kind == "decoder")
-            has_padding = padding is not None and not (name == "whisper" and kind != "decoder")
-            assert (call.key_lengths is not None) == has_padding
+        assert call.is_causal == (kind == "decoder")
+        has_padding = padding is not None and not (name == "whisper" and kind != "decoder")
+        # Gemma 2 does not run with SDPA, so that its masks are always tensors.
+        is_explicit = call.window is not None or name == "gemma2"
+        assert (call.key_lengths is not None) == (has_padding or is_explicit)
         if name == "t5":  # the position bias alone, not one copy per sequence
             assert call.mask is None or call.mask.shape[0] == 1
 
@@ -56,10 +58,8 @@ def test_weights_are_built_only_when_asked_for(name):
     report = sparsify(model)
     inputs = inputs_for(name, padding="right")
     with (
-        mock.patch.object(attention, "entmax_attention", wraps=attention.entmax_attention) as fused,
-        mock.patch.object(
-            attention, "entmax_attention_weights", wraps=attention.entmax_attention_weights
-        ) as weights,
+        mock.patch.object(calls, "entmax_attention", wraps=calls.entmax_attention) as fused,
+        mock.patch.object(calls, "attention_weights", wraps=calls.attention_weights) as weights,
     ):
         model(**inputs)
         assert fused.call_count == len(report.changed)
@@ -93,6 +93,9 @@ def in_full(mask, q, k, *, is_causal):
         return mask.expand(3, 1, q, k)
     told = j < note.key_lengths[:, None, None, None]
     told = told & (j <= i) if note.is_causal else told
+    if note.window is not None:
+        left, right = note.window
+        told = told & (j >= i - left) & (j <= i + right)
     told = told.expand(3, 1, q, k)
     assert torch.equal(told, mask.expand(3, 1, q, k))
     return told

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.training import AsJson, message_console
 
 
 def evaluate(
@@ -29,9 +29,9 @@ def evaluate(
 ) -> None:
     """Read a text in windows of growing length, and look for needles hidden in it.
 
-    Perplexity is told by position: up to the training length, twice that, and so on. A needle is a
-    sentence with a random number; the model is asked for the number at the end. The result is also
-    written to RUN/eval.json.
+    Perplexity is reported by position: up to the training length, twice that, and so on. A needle
+    is a sentence with a random number; the model is asked for the number at the end. The result is
+    also written to RUN/eval.json.
     """
     with user_errors():
         from rich.progress import Progress

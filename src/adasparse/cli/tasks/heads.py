@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.training import AsJson, message_console
 
 if TYPE_CHECKING:
     from adasparse.analysis import Dispersion, Spread
@@ -29,7 +29,7 @@ def heads(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 16,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 20,
+    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Measure how the attention of each head spreads out as the context grows.

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
-from adasparse.cli.session import AsJson, Changes, Recipe, message_console
 from adasparse.cli.tasks.eval import render
+from adasparse.cli.training import AsJson, Changes, Recipe, message_console
 
 
 def sweep(
@@ -35,7 +35,7 @@ def sweep(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 16,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 100,
+    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Train and score every combination of attention, positions and seed.

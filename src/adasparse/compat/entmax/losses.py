@@ -9,7 +9,7 @@ from adasparse.compat.entmax.arguments import can_branch, check_hint, per_row, s
 from adasparse.compat.entmax.root_finding import normmax_and_conjugate
 from adasparse.functional import entmax, entmax_loss
 from adasparse.functional.arguments import as_alpha, check_scores
-from adasparse.functional.losses import row_losses
+from adasparse.functional.loss_operators import row_losses
 from adasparse.kernels import LossProblem
 
 _IGNORED = -100  # the target of a row without a loss

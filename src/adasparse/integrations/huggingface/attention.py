@@ -144,7 +144,7 @@ def _mask_arguments(
     position_bias: Tensor | None,
 ) -> dict[str, Any]:
     """Return the visible keys in the terms of ``AttentionCall``."""
-    causal, key_lengths = False, None
+    causal, key_lengths, window = False, None, None
     if attention_mask is None:
         claim = getattr(module, "is_causal", True) if is_causal is None else is_causal
         causal = query.shape[2] > 1 and bool(claim)
@@ -152,10 +152,12 @@ def _mask_arguments(
         note = read_note(attention_mask, query, key)
         if note is not None:
             attention_mask, causal, key_lengths = None, note.is_causal, note.key_lengths
+            window = note.window
     return {
         "mask": _merge_bias(attention_mask, position_bias),
         "is_causal": causal,
         "key_lengths": key_lengths,
+        "window": window,
     }
 
 

@@ -40,36 +40,38 @@ class SavedSupport:
     is_dense: Tensor
 
 
-Strides = tuple[int, int, int, int]
+_NO_STRIDES: tuple[int, ...] = (0, 0, 0, 0)
 
 
-def _strides(x: Tensor) -> Strides:
-    a, b, c, d = x.stride()
-    return a, b, c, d
-
-
-def _rows(x: Tensor, dtype: torch.dtype, name: str) -> int:
-    """Return the address of ``(b, h, n, size)`` whose last dimension is contiguous."""
-    if x.dtype != dtype or x.dim() != 4 or (x.stride(3) != 1 and x.shape[3] > 1):
+def _rows(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, ...]]:
+    """Return address and strides of ``(b, h, n, size)`` whose last dimension is contiguous."""
+    strides = x.stride()
+    if x.dtype != dtype or len(strides) != 4 or (strides[3] != 1 and x.shape[3] > 1):
         raise ValueError(
             f"{name} must have rank 4, {dtype} and a contiguous last dimension; "
-            f"got {x.dtype}, shape {tuple(x.shape)} and strides {x.stride()}."
+            f"got {x.dtype}, shape {tuple(x.shape)} and strides {strides}."
         )
-    return x.data_ptr()
+    return x.data_ptr(), strides
 
 
 def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     native.check_available()
-    if query.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"attention kernels take float32 or float64; got {query.dtype}.")
+    dtype = query.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"attention kernels take float32 or float64; got {dtype}.")
+    query_data, query_strides = _rows(query, dtype, "query")
+    key_data, key_strides = _rows(key, dtype, "key")
+    value_data, value_strides = _rows(value, dtype, "value")
     batch, heads, q, d = query.shape
-    groups, k = key.shape[1:3]
-    if (
-        key.shape != (batch, groups, k, d)
-        or value.shape[:3] != (batch, groups, k)
-        or groups == 0
-        or heads % groups
+    key_batch, groups, k, key_d = key.shape
+    value_batch, value_groups, value_k, e = value.shape
+    if not (
+        batch == key_batch == value_batch
+        and 0 < groups == value_groups
+        and heads % groups == 0
+        and k == value_k
+        and d == key_d
     ):
         raise ValueError(
             "query (b, h, q, d), key (b, g, k, d) and value (b, g, k, e) must agree, and g must "
@@ -79,37 +81,39 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     alpha = problem.alpha.expand(batch, heads, q, 1)
     if alpha.dtype != torch.float64:
         raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
-    kind, mask_strides = native.extension.MaskKind.NONE, (0, 0, 0, 0)
+    kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
     if mask is not None:
         is_bool = mask.dtype == torch.bool
-        if not is_bool and mask.dtype != query.dtype:
-            raise ValueError(f"the mask must be bool or {query.dtype}; got {mask.dtype}.")
+        if not is_bool and mask.dtype != dtype:
+            raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
-        mask_strides = _strides(mask.expand(batch, heads, q, k))
+        mask_data, mask_strides = mask.data_ptr(), mask.expand(batch, heads, q, k).stride()
     return native.extension.AttentionInput(
-        is_double=query.dtype == torch.float64,
+        is_double=dtype == torch.float64,
         batch=batch,
         heads=heads,
         groups=groups,
         q=q,
         k=k,
         d=d,
-        e=value.shape[3],
-        query=_rows(query, query.dtype, "query"),
-        query_strides=_strides(query),
-        key=_rows(key, query.dtype, "key"),
-        key_strides=_strides(key),
-        value=_rows(value, query.dtype, "value"),
-        value_strides=_strides(value),
+        e=e,
+        query=query_data,
+        query_strides=query_strides,
+        key=key_data,
+        key_strides=key_strides,
+        value=value_data,
+        value_strides=value_strides,
         alpha=alpha.data_ptr(),
-        alpha_strides=_strides(alpha),
+        alpha_strides=alpha.stride(),
         mask_kind=kind,
-        mask=0 if mask is None else mask.data_ptr(),
+        mask=mask_data,
         mask_strides=mask_strides,
         key_lengths=native.address(problem.key_lengths, torch.int64),
         slopes=native.address(problem.slopes, torch.float64),
         scale=problem.scale,
         is_causal=problem.is_causal,
+        window_left=-1 if problem.window_left is None else problem.window_left,
+        window_right=-1 if problem.window_right is None else problem.window_right,
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
@@ -167,7 +171,7 @@ def attention_forward(
     arguments = _input_of(problem)
     batch, heads, q, _ = problem.query.shape
     out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
-    address, strides = out.data_ptr(), _strides(out)
+    address, strides = out.data_ptr(), out.stride()
     if not keep:
         native.extension.attention_forward(arguments, out=address, out_strides=strides)
         return out, None
@@ -219,20 +223,21 @@ def attention_backward(
     by_alpha = torch.empty(rows, dtype=torch.float64) if "alpha" in needs else None
     by_slope = torch.empty(rows, dtype=torch.float64) if "slopes" in needs else None
     by_mask: Tensor | None = None
-    mask_strides = (0, 0, 0, 0)
+    mask_strides = _NO_STRIDES
     if "mask" in needs and mask is not None:
         by_mask = torch.zeros(mask.shape, dtype=query.dtype)
-        mask_strides = _strides(by_mask.expand(*rows, key.shape[2]))
+        mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
+    grad_data, grad_strides = _rows(grad, query.dtype, "grad")
     native.extension.attention_backward(
         _input_of(problem),
-        grad=_rows(grad, query.dtype, "grad"),
-        grad_strides=_strides(grad),
+        grad=grad_data,
+        grad_strides=grad_strides,
         grad_query=by_query.data_ptr(),
-        grad_query_strides=_strides(by_query),
+        grad_query_strides=by_query.stride(),
         grad_key=by_key.data_ptr(),
-        grad_key_strides=_strides(by_key),
+        grad_key_strides=by_key.stride(),
         grad_value=by_value.data_ptr(),
-        grad_value_strides=_strides(by_value),
+        grad_value_strides=by_value.stride(),
         grad_alpha=native.address(by_alpha),
         grad_slopes=native.address(by_slope),
         grad_mask=native.address(by_mask),

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    import adasparse.kernels._native
+    from adasparse.kernels import _native
 
-    extension = adasparse.kernels._native
+    extension = _native
     #: Why the compiled kernels are missing, or an empty string.
     missing_reason: str
 else:

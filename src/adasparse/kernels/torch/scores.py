@@ -39,6 +39,10 @@ def _visible(
         conditions.append(j < problem.key_lengths.reshape(-1, 1, 1, 1))
     if problem.is_causal:
         conditions.append(j <= i.unsqueeze(-1))
+    if problem.window_left is not None:
+        conditions.append(j >= i.unsqueeze(-1) - problem.window_left)
+    if problem.window_right is not None:
+        conditions.append(j <= i.unsqueeze(-1) + problem.window_right)
     if not conditions:
         return None
     visible = conditions[0]

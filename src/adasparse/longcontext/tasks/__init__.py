@@ -1,5 +1,7 @@
 """Tasks that tell whether attention finds what matters, however long the context."""
 
+from dataclasses import replace
+
 from adasparse.longcontext.tasks.flipflop import FlipFlop
 from adasparse.longcontext.tasks.local_count import LocalCount
 from adasparse.longcontext.tasks.rearrange import Copy, Reverse, Sort
@@ -23,10 +25,22 @@ TASKS: dict[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """Return the task of this name."""
-    if name not in TASKS:
-        raise ValueError(f"a task must be one of {list(TASKS)}; got {name!r}.")
-    return TASKS[name]
+    """Return the task of this name; a number after it is the size of its alphabet.
+
+    Example:
+        >>> find_task("sort-8")
+        Sort(num_symbols=8)
+    """
+    if name in TASKS:
+        return TASKS[name]
+    base, _, size = name.rpartition("-")
+    task = TASKS.get(base)
+    if task is None or not hasattr(task, "num_symbols") or not size.isdecimal() or int(size) < 2:
+        raise ValueError(
+            f"a task must be one of {list(TASKS)}, or such a name with the size of its alphabet, "
+            f'such as "sort-8"; got {name!r}.'
+        )
+    return replace(task, num_symbols=int(size))  # type: ignore[call-arg]
 
 
 __all__ = [

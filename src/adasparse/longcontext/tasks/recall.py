@@ -16,24 +16,29 @@ from adasparse.longcontext.tasks.streams import (
 )
 from adasparse.longcontext.tasks.task import FIRST, Examples, Integers, Task, source_and_target
 
-_ALPHABET = 256
-#: Pools are of this number squared.
+#: Pools are of this number squared, or of all that the letters can make if those are fewer.
 _POOL_SIDE = 100
 #: Seed of the pools, which are the same for all examples of all seeds.
 _POOLS = 2025
 #: Tokens of a pair: two of the key, the separator, two of the value, a space.
 _PAIR = 6
-_SPACE, _COLON = FIRST + _ALPHABET, FIRST + _ALPHABET + 1
 _KEYS, _VALUES, _PLACES, _QUERIES = range(4)
 
 
 @cache
-def pools() -> tuple[Integers, Integers]:
-    """Return 10,000 keys and 10,000 values, ``(10000, 2)`` each, of two tokens."""
-    order = random_order(draw(words(_POOLS, _POOLS + 1), 0, _ALPHABET**2))
-    chosen = order[:, : _POOL_SIDE**2]
-    keys, values = FIRST + np.stack((chosen // _ALPHABET, chosen % _ALPHABET), -1)
+def pools(num_symbols: int = 256) -> tuple[Integers, Integers]:
+    """Return 10,000 keys and 10,000 values, ``(10000, 2)`` each, of two out of so many letters.
+
+    Fewer than 100 letters make fewer of them.
+    """
+    order = random_order(draw(words(_POOLS, _POOLS + 1), 0, num_symbols**2))
+    chosen = order[:, : _pool_side(num_symbols) ** 2]
+    keys, values = FIRST + np.stack((chosen // num_symbols, chosen % num_symbols), -1)
     return keys, values
+
+
+def _pool_side(num_symbols: int) -> int:
+    return min(_POOL_SIDE, num_symbols)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +51,28 @@ class MultiQueryRecall(Task):
     maybe the same twice; the target is their values in this order. Keys and values come from fixed
     pools of 10,000 each, no two of an example are the same, and they are paired anew in each.
 
-    Ids 4 to 259 are the letters, 260 is the space and 261 the separator.
+    Ids 4 to 259 are the letters, 260 is the space and 261 the separator. With fewer letters keys
+    have letters in common in short contexts already, so that a model is told early that it takes
+    both letters to find a key.
 
     Args:
-        share: Share of the context that is pairs; there are 10,000 of them at most.
+        share: Share of the context that is pairs; there are 10,000 of them at most, or as many as
+            keys.
         num_queries: Number of keys that are asked for.
+        num_symbols: Number of letters; as published, 256.
     """
 
     name: ClassVar[str] = "mqmtar"
     share: float = 0.8
     num_queries: int = 4
+    num_symbols: int = 256
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if not 0 < self.share <= 1 or self.num_queries < 1:
+        if not 0 < self.share <= 1 or self.num_queries < 1 or self.num_symbols < 2:
             raise ValueError(
-                "share must be above 0 and at most 1, and num_queries at least 1; "
-                f"got {self.share} and {self.num_queries}."
+                "share must be above 0 and at most 1, num_queries at least 1 and num_symbols at "
+                f"least 2; got {self.share}, {self.num_queries} and {self.num_symbols}."
             )
 
     @property
@@ -74,27 +84,29 @@ class MultiQueryRecall(Task):
     @property
     def own_tokens(self) -> tuple[str, ...]:
         """Letters, the space and the separator."""
-        return (*(f"a{i}" for i in range(_ALPHABET)), "<space>", ":")
+        return (*(f"a{i}" for i in range(self.num_symbols)), "<space>", ":")
 
     def _num_pairs(self, length: int) -> int:
-        return min(int(self.share * length / _PAIR), _POOL_SIDE**2)
+        return min(int(self.share * length / _PAIR), _pool_side(self.num_symbols) ** 2)
 
     def examples(self, keys: Words, length: int) -> Examples:
         """Return BOS context queries SEP values EOS."""
         size, pairs = len(keys), self._num_pairs(length)
-        all_keys, all_values = pools()
-        chosen_keys = all_keys[random_subset(keys, _KEYS, pairs, side=_POOL_SIDE)]
-        chosen_values = all_values[random_subset(keys, _VALUES, pairs, side=_POOL_SIDE)]
+        all_keys, all_values = pools(self.num_symbols)
+        side = _pool_side(self.num_symbols)
+        chosen_keys = all_keys[random_subset(keys, _KEYS, pairs, side=side)]
+        chosen_values = all_values[random_subset(keys, _VALUES, pairs, side=side)]
         # Pairs and single spaces in random order; what comes before a pair says where it begins.
         items = pairs + length - _PAIR * pairs
         places = np.sort(random_order(draw(keys, _PLACES, items))[:, :pairs], axis=1)
         starts = places + (_PAIR - 1) * np.arange(pairs)
-        context = np.full((size, length), _SPACE)
+        space, colon = FIRST + self.num_symbols, FIRST + self.num_symbols + 1
+        context = np.full((size, length), space)
         rows = np.arange(size)[:, None]
         for i in range(2):
             context[rows, starts + i] = chosen_keys[..., i]
             context[rows, starts + 3 + i] = chosen_values[..., i]
-        context[rows, starts + 2] = _COLON
+        context[rows, starts + 2] = colon
         asked = below(draw(keys, _QUERIES, self.num_queries), pairs)
         queries = chosen_keys[rows, asked].reshape(size, -1)
         target = chosen_values[rows, asked].reshape(size, -1)

@@ -1,0 +1,14 @@
+"""Kinds of pieces by name."""
+
+from benchmarks.evidence.language import language
+from benchmarks.evidence.models import pretrained
+from benchmarks.evidence.runner import Kind
+from benchmarks.evidence.tasks import task
+from benchmarks.evidence.translations import translation
+
+KINDS: dict[str, Kind] = {
+    "language": language,
+    "pretrained": pretrained,
+    "task": task,
+    "translation": translation,
+}

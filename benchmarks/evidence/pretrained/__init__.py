@@ -1,0 +1,1 @@
+"""Pretrained models made sparse: fetched from PyPI, measured against α, and fine-tuned."""
