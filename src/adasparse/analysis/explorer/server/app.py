@@ -80,6 +80,7 @@ def create_app(
     live: LiveModel,
     *,
     hosts: Collection[str] | None = LOCAL_HOSTS,
+    token: str | None = None,
     first_text: str | None = None,
 ) -> FastAPI:
     """Return the application.
@@ -87,6 +88,7 @@ def create_app(
     Args:
         live: The model; no request changes it.
         hosts: Names in the ``Host`` header that are answered; None answers all.
+        token: Secret that a browser must show once, in the address of the page; None asks for none.
         first_text: Sentence to run when the page opens; the example of the model if None.
     """
     app = FastAPI(title="adasparse explore", docs_url=None, redoc_url=None, openapi_url=None)
@@ -108,7 +110,9 @@ def create_app(
 
     _handle_errors(app)
     policy = f"{content_policy('live')}; frame-ancestors 'none'"
-    app.add_middleware(Guard, hosts=hosts, most_bytes=live.limits.body_bytes, policy=policy)
+    app.add_middleware(
+        Guard, hosts=hosts, token=token, most_bytes=live.limits.body_bytes, policy=policy
+    )
     return app
 
 
