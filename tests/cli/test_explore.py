@@ -1,5 +1,6 @@
 """``adasparse explore``: its arguments and its mistakes."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -78,6 +79,13 @@ def test_others_need_a_name_or_a_token(monkeypatch, run_folder, host, allowed, h
     assert lines[0] == "Loading libraries …" and "Loading the model in" in lines[1]
 
 
+@pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "", "a b"])
+def test_a_name_must_be_a_name(run_folder, name):
+    result = invoke(run_folder, "--host", "0.0.0.0", "--allow-host", name)
+    assert result.exit_code == 1
+    assert f"without scheme and port; got {name!r}" in result.stderr
+
+
 def test_a_port_that_is_taken_is_named(run_folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -107,9 +115,12 @@ def test_the_command_serves_until_it_is_stopped(run_folder):
         str(run_folder),
         "--no-browser",
     )
-    with subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", *command], **pipes) as process:
         address = process.stdout.readline().decode().strip()
         with urllib.request.urlopen(address) as answer:
             assert b"adasparse" in answer.read()
-        process.terminate()
-        process.wait(20)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode().splitlines()
+        assert process.wait(20) == 130
+    assert rest[-1] == "Interrupted." and "Traceback" not in " ".join(rest)

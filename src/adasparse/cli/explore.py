@@ -1,5 +1,6 @@
 """``adasparse explore``: a local web page on which the heads of a model are tried out live."""
 
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,7 @@ def explore(
 ) -> None:
     """Type sentences, see translation and heads, change the alpha of heads or switch them off."""
     with user_errors():
+        allowed = [_checked_name(name) for name in allow_host or ()]
         typer.echo("Loading libraries …", err=True)
         from adasparse.analysis.explorer.server.app import LOCAL_HOSTS, create_app
         from adasparse.analysis.explorer.server.live_model import LiveModel
@@ -55,22 +57,25 @@ def explore(
         with listen(host, port) as listener:
             typer.echo(f"Loading the model in {run} …", err=True)
             live = LiveModel.load(run)
-            needs_token = host not in LOOPBACK and not allow_host
-            own = {host} - set(_EVERY_ADDRESS)
-            token = secrets.token_urlsafe(16) if needs_token else None
-            app = create_app(
-                live,
-                hosts=None if needs_token else {*LOCAL_HOSTS, *own, *(allow_host or ())},
-                token=token,
-                first_text=text,
-            )
-            if host not in LOOPBACK:
-                typer.echo(_who_may_use(allow_host), err=True)
+            is_open = host not in LOOPBACK
+            token = secrets.token_urlsafe(16) if is_open and not allowed else None
+            own = [] if host in _EVERY_ADDRESS else [f"[{host}]" if ":" in host else host]
+            hosts = {*LOCAL_HOSTS, *own, *allowed} if token is None else None
+            app = create_app(live, hosts=hosts, token=token, first_text=text)
+            if is_open:
+                typer.echo(_who_may_use(allowed), err=True)
             typer.echo("Ready; Ctrl-C ends it.", err=True)
             serve(app, listener, token=token, open_browser=open_browser, announce=typer.echo)
 
 
-def _who_may_use(allowed: list[str] | None) -> str:
+def _checked_name(name: str) -> str:
+    """Return a name that can stand in a ``Host`` header."""
+    if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
+        raise ValueError(f"--allow-host takes a name without scheme and port; got {name!r}.")
+    return name
+
+
+def _who_may_use(allowed: list[str]) -> str:
     """Return a line about access from other machines."""
     if allowed:
         return f"Everyone who can reach this machine as {', '.join(allowed)} can use the model."

@@ -31,6 +31,8 @@ CALLS = {
     "mask": {"mask": torch.rand(B, 1, Q, K, generator=torch.Generator().manual_seed(1)) > 0.4},
     "bias": {"mask": torch.linspace(-2, 2, H * K).reshape(1, H, 1, K).double()},
     "lengths": {"key_lengths": torch.tensor([7, 3]), "is_causal": True},
+    "window": {"window": (2, 1)},
+    "causal-window": {"window": (2, None), "is_causal": True, "slopes": SLOPES},
     "softcap": {"softcap": 0.5, "is_causal": True},
     "temperature": {"adapts_temperature": True, "alpha": 1.0, "is_causal": True},
     "one-alpha": {"alpha": torch.tensor([1.7], dtype=torch.float64)},
