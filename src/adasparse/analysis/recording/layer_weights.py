@@ -1,4 +1,4 @@
-"""The attention weights of one layer in one sentence, zeros left out."""
+"""Attention weights of one layer in one sentence as a compressed sparse matrix."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,6 +1,7 @@
 """The live application, asked without a browser."""
 
 import json
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
+from adasparse.analysis.explorer.server import app as server_app
 from adasparse.analysis.explorer.server.app import create_app
 from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
 from support import sample_models
@@ -270,16 +272,21 @@ def test_those_who_wait_too_long_are_told_so(live):
         assert ask(client).status_code == 200
 
 
-def test_a_failure_tells_nothing_of_the_inside(live):
+def test_a_failure_tells_nothing_of_the_inside(live, caplog, monkeypatch):
+    monkeypatch.setattr(server_app, "_LOG", logging.getLogger("server"))
+
     class Broken(Slow):
         def run(self, text, **options):
-            raise RuntimeError("/secret/path")
+            raise RuntimeError("/secret/path\nand more")
 
-    app = create_app(Broken(live))
-    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    client = client_of(Broken(live))  # which raises what the server would print with a traceback
     response = ask(client)
     assert response.status_code == 500
     assert response.json() == {"error": "The model failed on this text (RuntimeError)."}
+    told = [x for x in caplog.records if x.name == "server"]
+    expected = "The model failed on a text: RuntimeError: /secret/path and more"
+    assert [x.getMessage() for x in told] == [expected]
+    assert told[0].exc_info is None
 
 
 def test_other_sites_may_link_to_the_page_and_nothing_else(client):
