@@ -10,6 +10,7 @@ from matplotlib._pylab_helpers import Gcf
 
 from adasparse.analysis import Recorder, figures, record
 from adasparse.analysis.figures import AlphaHistory, HeadPicture
+from adasparse.analysis.figures.sentences import picture
 from adasparse.analysis.measures.collect import measure_heads
 from support.sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
@@ -218,3 +219,11 @@ def test_trajectories_have_a_limited_number_of_steps(runs):
     rows = figures.alpha_trajectories([long]).numbers
     assert len(rows) == 500 * 4 * len(alpha)
     assert (rows[0]["step"], rows[-1]["step"]) == (1, 20_000)
+
+
+def test_titles_tell_that_small_weights_were_not_recorded():
+    recording = record(dense("bert"), tokenizer(), SOURCE[:1], top=2)
+    measures = measure_heads(recording, resamples=5)
+    shown = picture(measures, recording.sentences[0], ("encoder", 1, 0), note="x")
+    assert shown.title.endswith("x, largest 2 of each row")
+    assert (np.count_nonzero(shown.weights, axis=1) == 2).all()

@@ -174,10 +174,11 @@ def picture(
     queries, keys = sentence.tokens(kind)
     annotations = annotations or {}
     alpha = run.header.alpha[kind][layer][head]
+    kept = "" if sentence.top is None else f", largest {sentence.top} of each row"
     asking = np.flatnonzero(annotations["asks"].interrogative) if "asks" in annotations else ()
     return HeadPicture(
         run=run_label(run.header),
-        title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}",
+        title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}{kept}",
         weights=sentence.attention[kind][layer].of_head(head).first(MOST_TOKENS).dense()[0],
         queries=readable(queries),
         keys=readable(keys),
