@@ -82,3 +82,42 @@ def test_a_folder_without_a_model_is_told(folder, tmp_path):
     result = run(folder, *data(folder), "--out", tmp_path / "x")
     assert result.exit_code == 1
     assert "must have a config.json" in result.output
+
+
+def damaged(whole):
+    """Ways to damage a gzip file: in its header, in its middle, in its checksum; cut anywhere."""
+    yield from (whole[:size] for size in (3, 12, len(whole) // 2, len(whole) - 1))
+    yield from (
+        whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in (2, 20, len(whole) - 6)
+    )
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_a_damaged_gzip_file_is_told(folder, tmp_path, number):
+    """A cut file once ended in nothing but "Aborted."."""
+    path = tmp_path / "x.gz"
+    path.write_bytes(list(damaged((folder / "target.txt.gz").read_bytes()))[number])
+    result = run(folder / "a", "--data", folder / "source.txt", "--data", path, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "must be a whole gzip file" in result.output and "Traceback" not in result.output
+
+
+def test_a_line_that_is_no_sentence_is_refused_at_once(folder, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text(f"Ja.\n{'x' * 10_000_000}\n", encoding="utf-8")
+    result = run(folder / "a", "--data", path, "--out", tmp_path / "x")
+    assert result.exit_code == 1
+    assert "may have 100,000 characters; line 2 of" in result.output
+    assert "has 10,000,000. Split it" in result.output.replace("\n", " ")
+
+
+def test_a_long_sentence_is_drawn_in_bounds(folder, tmp_path):
+    """250 words once took 7 GB and 215 seconds."""
+    path = tmp_path / "long.txt"
+    path.write_text(f"{' '.join(SOURCE * 9)}\n{SOURCE[0]}\n", encoding="utf-8")
+    out = tmp_path / "out"
+    result = run(folder / "b", "--data", path, "--data", path, "--out", out)
+    assert result.exit_code == 0, result.output
+    table = (out / "figures" / "sparsity_extremes.csv").read_text(encoding="utf-8")
+    assert "first 64 of" in table and table.count("\n") <= 1 + 2 * 64 * 64
+    assert (out / "figures" / "sparsity_extremes.png").stat().st_size < 2_000_000

@@ -8,6 +8,9 @@ from adasparse._files import TextFile
 from adasparse.analysis.tokens.interrogatives import INTERROGATIVES, guess_language
 from adasparse.translation.data import PreparedData
 
+#: Characters of a sentence at most: more are hardly one sentence, and tokenizers may take hours.
+MOST_CHARACTERS = 100_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sentences:
@@ -46,6 +49,10 @@ def read_sentences(data: Sequence[str | Path], max_sentences: int) -> Sentences:
         data: A prepared folder, whose dev set is used; a text file; or a text file and one with
             its translation. Text files may be gzipped.
         max_sentences: Number of sentences at most.
+
+    Raises:
+        ValueError: If files do not match, are no text, or have a line of more than 100,000
+            characters among these sentences.
     """
     paths = [Path(path) for path in data]
     if not 1 <= len(paths) <= 2 or (len(paths) == 2 and any(path.is_dir() for path in paths)):
@@ -72,6 +79,13 @@ def read_sentences(data: Sequence[str | Path], max_sentences: int) -> Sentences:
     ][:max_sentences]
     if not kept:
         raise ValueError(f"There must be at least one sentence that is not empty in {paths[0]}.")
+    for i in kept:
+        longest = max(len(source[i]), len(target[i]) if target else 0)
+        if longest > MOST_CHARACTERS:
+            raise ValueError(
+                f"A sentence may have {MOST_CHARACTERS:,} characters; line {i + 1} of "
+                f"{' or '.join(map(str, paths))} has {longest:,}. Split it into sentences."
+            )
     return Sentences(
         source=[source[i] for i in kept],
         target=[target[i] for i in kept] if target else None,

@@ -9,13 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.functional import SparseWeights, entmax_attention, entmax_attention_support
+from adasparse.functional import (
+    SparseWeights,
+    entmax,
+    entmax_attention,
+    entmax_attention_support,
+)
 from adasparse.functional.adaptive_temperature import (
     adaptive_temperature_attention,
     adaptive_temperature_weights,
+    sharpened_softmax,
 )
 from adasparse.functional.attention_arguments import attention_problem
-from adasparse.functional.differentiable_attention import attention_weights
+from adasparse.functional.differentiable_attention import attention_scores, attention_weights
 from adasparse.kernels import AttentionProblem
 from adasparse.nn import visible_keys
 
@@ -96,6 +102,26 @@ class AttentionCall:
         if self.adapts_temperature:
             return adaptive_temperature_weights(self.problem())
         return attention_weights(self.problem(), softcap=self.softcap)
+
+    def weights_of_rows(
+        self, example: int, rows: slice | Tensor, *, num_keys: int | None = None
+    ) -> Tensor:
+        """Return the weights ``(h, r, k)`` of some queries of an example, before dropout.
+
+        Args:
+            example: Index in the batch.
+            rows: Queries: a slice, or positions ``(r,)``.
+            num_keys: Number of keys from the first one on; all if None. Later keys must be masked.
+
+        Returns:
+            In float32, or float64 for float64 queries or an alpha above 2.
+        """
+        problem = self.problem().sequence(example)
+        scores = attention_scores(problem, rows, num_keys=num_keys, softcap=self.softcap)[0]
+        if self.adapts_temperature:
+            return sharpened_softmax(scores)
+        alpha = self.alpha[:, None, None] if isinstance(self.alpha, Tensor) else self.alpha
+        return entmax(scores, alpha)
 
     def support(self) -> SparseWeights:
         """Return the nonzero weights; with a softcap or temperature through the matrix."""

@@ -12,10 +12,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adasparse.analysis import measure_dispersion
-from adasparse.analysis.dispersion import attention_rows
 from adasparse.analysis.dispersion import measure as dispersion
 from adasparse.analysis.figures import dispersion_by_length, render
 from adasparse.analysis.figures.style import look_of
+from adasparse.analysis.recording import attention_weights
 from adasparse.longcontext.tasks import (
     IGNORED,
     Copy,
@@ -170,7 +170,7 @@ def test_padding_and_grouping_change_nothing(side, monkeypatch):
     task = Uneven(side=side)
     together = measure_dispersion(made, task, [9], examples=7).lengths[0]
     monkeypatch.setattr(dispersion, "_TOKENS_PER_BATCH", 1)
-    monkeypatch.setattr(attention_rows, "BLOCK_SIZE", 100)
+    monkeypatch.setattr(attention_weights, "BLOCK_SIZE", 100)
     alone = measure_dispersion(made, task, [9], examples=7).lengths[0]
     assert alone.rows == together.rows
     for one, other in zip(alone.heads, together.heads, strict=True):
@@ -222,7 +222,7 @@ class Largest(TorchDispatchMode):
 def test_there_is_no_matrix_of_all_weights(attention, monkeypatch):
     made = model(attention, "rope", num_hidden_layers=1)
     everything = measure_dispersion(made, SMALL[2], [500], examples=1)
-    monkeypatch.setattr(attention_rows, "BLOCK_SIZE", 2**14)
+    monkeypatch.setattr(attention_weights, "BLOCK_SIZE", 2**14)
     monkeypatch.setattr("adasparse.functional.adaptive_temperature.BLOCK_SIZE", 2**14)
     with Largest() as largest:
         found = measure_dispersion(made, SMALL[2], [500], examples=1)

@@ -107,6 +107,26 @@ def test_a_first_sentence_that_is_too_large_keeps_its_largest_weights():
     assert (matrix.argmax(1) == expected.argmax(1)).all()
 
 
+def test_a_first_sentence_that_is_still_too_large_keeps_its_first_tokens():
+    recording = record(dense("llama"), tokenizer(), [" ".join(SOURCE)])
+    run = MeasuredRun(measures=measure_heads(recording, resamples=5), sentences=recording.sentences)
+    smallest = len(json.dumps(sentence_payload(recording.sentences[0], top=1)))
+    payload = build_payload([run], title="x", max_bytes=smallest * 2 // 3)
+    [shown] = payload["runs"][0]["sentences"]
+    assert len(json.dumps(shown)) <= smallest * 2 // 3
+    assert (shown["top"], shown["first"], len(shown["source"])) == (1, 32, 32)
+    expected = recording.sentences[0].attention["decoder"][0].dense()[0, :32, :32]
+    matrix = unpack(shown["attention"]["decoder"][0][0], 32, 32)
+    assert (matrix.argmax(1) == expected.argmax(1)).all()
+    assert ((matrix > 0).sum(1) == 1).all()
+
+
+def test_long_texts_are_shortened():
+    recording = record(dense("llama"), tokenizer(), [" ".join(SOURCE * 200)], max_length=16)
+    shown = sentence_payload(recording.sentences[0])
+    assert len(shown["source_text"]) == 10_002 and shown["source_text"].endswith(" …")
+
+
 def test_values_that_are_not_defined_are_null():
     recording = record(dense("bert"), tokenizer(), ["Ja.", "Ein Hund."])
     run = MeasuredRun(measures=measure_heads(recording, resamples=5), sentences=recording.sentences)

@@ -10,6 +10,7 @@ from matplotlib._pylab_helpers import Gcf
 
 from adasparse.analysis import Recorder, figures, record
 from adasparse.analysis.figures import AlphaHistory, HeadPicture
+from adasparse.analysis.figures.sentences import picture
 from adasparse.analysis.measures.collect import measure_heads
 from support.sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
@@ -185,3 +186,44 @@ def test_models_of_one_sequence_are_drawn():
     for name in ("alpha_histogram", "density_histogram", "head_density", "head_diversity"):
         assert getattr(figures, name)([run]).numbers
     assert figures.positional_confidence([run], kind="decoder").numbers
+
+
+def test_matrices_show_a_limited_number_of_tokens():
+    """One sentence of 250 words once took 7 GB and minutes to draw."""
+    tokens = [f"w{i}" for i in range(700)]
+    long = HeadPicture(
+        run="r",
+        title="t",
+        weights=np.full((700, 700), 1 / 700),
+        queries=tokens,
+        keys=tokens,
+        words=[(2, 4), (63, 65), (600, 602)],
+        marked=[1, 64, 699],
+    )
+    figure = figures.head_pictures([[long, long]])
+    assert len(figure.numbers) == 2 * 64 * 64
+    assert figure.numbers[0]["head"] == "t, first 64 of 700 tokens"
+    assert max(figure.get_size_inches()) < 30
+    [axes] = figure.axes[:1]
+    assert len(axes.get_xticklabels()) == 64 and len(axes.patches) == 1
+
+
+def test_trajectories_have_a_limited_number_of_steps(runs):
+    header = runs[2].header
+    steps = list(range(1, 20_001))
+    alpha = {
+        name: np.linspace(1.1, 1.9, len(steps))[:, None].repeat(4, 1).tolist()
+        for name in header.modules["encoder"]
+    }
+    long = AlphaHistory(header=header, steps=steps, alpha=alpha)
+    rows = figures.alpha_trajectories([long]).numbers
+    assert len(rows) == 500 * 4 * len(alpha)
+    assert (rows[0]["step"], rows[-1]["step"]) == (1, 20_000)
+
+
+def test_titles_tell_that_small_weights_were_not_recorded():
+    recording = record(dense("bert"), tokenizer(), SOURCE[:1], top=2)
+    measures = measure_heads(recording, resamples=5)
+    shown = picture(measures, recording.sentences[0], ("encoder", 1, 0), note="x")
+    assert shown.title.endswith("x, largest 2 of each row")
+    assert (np.count_nonzero(shown.weights, axis=1) == 2).all()

@@ -104,10 +104,10 @@ def test_sentences_may_come_one_at_a_time(recording, measures):
         "target": count_tokens(x.target.ids for x in recording.sentences),
     }
     words = interrogatives_of({"source": "de", "target": "en"})
-    meter = MeasureCollector(recording.header, counts=counts, interrogatives=words)
+    collector = MeasureCollector(recording.header, counts=counts, interrogatives=words)
     for sentence in recording.sentences:
-        meter.add(sentence)
-    again = meter.result(resamples=200)
+        collector.add(sentence)
+    again = collector.result(resamples=200)
     for (kind, key), sums in measures.sums.items():
         np.testing.assert_array_equal(again.sums[kind, key], sums)
     np.testing.assert_array_equal(

@@ -24,7 +24,7 @@ CASES = {
 
 
 class Case:
-    """Random weights ``(b, h, q, k)``, masks, and marks."""
+    """Random weights ``(b, h, q, k)``, masks, and annotations."""
 
     def __init__(
         self, alpha, *, keys=9, queries=None, is_causal=False, side="right", is_masked=False
@@ -159,9 +159,9 @@ def test_mistakes_are_named():
         measures.density(torch.ones(3, 4))
     with pytest.raises(ValueError, match=r"mask must be \(2, 5\).*got \(2, 4\)"):
         measures.density(weights, mask=torch.ones(2, 4))
-    with pytest.raises(ValueError, match=r"marks of keys must be \(2, 5\).*got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"annotations of keys must be \(2, 5\).*got \(2, 3\)"):
         measures.key_weight(weights, torch.ones(2, 3))
-    with pytest.raises(TypeError, match=r"2 marks.*got 1"):
+    with pytest.raises(TypeError, match=r"2 annotations.*got 1"):
         measures.interrogation(weights, torch.ones(2, 4))
     with pytest.raises(ValueError, match="where queries are keys; got 4 and 5"):
         measures.merging(weights, torch.ones(2, 5).long())

@@ -148,7 +148,7 @@ def test_only_the_largest_weights_are_kept_if_so_wished():
 
 def test_long_calls_are_computed_in_parts(monkeypatch):
     whole = [record(sparse(name), tokenizer(), SOURCE) for name in ("llama", "bert", "gemma2")]
-    monkeypatch.setattr("adasparse.analysis.recording.attention_weights._AT_ONCE", 50)
+    monkeypatch.setattr("adasparse.analysis.recording.attention_weights.BLOCK_SIZE", 50)
     for name, expected in zip(("llama", "bert", "gemma2"), whole, strict=True):
         parts = record(sparse(name), tokenizer(), SOURCE)
         for a, b in zip(parts.sentences, expected.sentences, strict=True):
@@ -156,7 +156,7 @@ def test_long_calls_are_computed_in_parts(monkeypatch):
                 for x, y in zip(a.attention[kind], b.attention[kind], strict=True):
                     np.testing.assert_allclose(x.dense(), y.dense(), atol=1e-6)
                     np.testing.assert_array_equal(x.visible, y.visible)
-    monkeypatch.setattr("adasparse.analysis.recording.attention_weights._AT_ONCE", 50)
+    monkeypatch.setattr("adasparse.analysis.recording.attention_weights.BLOCK_SIZE", 50)
     recorder = Recorder(sparse("t5"), tokenizer())
     assert_recorded(recorder.model, recorder, recorder.sentences(SOURCE[:2], TARGET[:2]))
 
@@ -244,5 +244,5 @@ def test_long_context_models_are_recorded(attention, positions, monkeypatch):
     options = {"num_beams": 2, "max_new_tokens": 5}
     recording = record_generated(model, tokenizer(), SOURCE[:3], generation=options)
     assert_recorded(model, recorder, recording.sentences)
-    monkeypatch.setattr("adasparse.analysis.recording.attention_weights._AT_ONCE", 50)
+    monkeypatch.setattr("adasparse.analysis.recording.attention_weights.BLOCK_SIZE", 50)
     assert_recorded(model, recorder, recorder.sentences(SOURCE[:2]))

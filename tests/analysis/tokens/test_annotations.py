@@ -13,7 +13,7 @@ from adasparse.analysis.tokens.interrogatives import (
 from support.token_rows import from_tokens
 
 
-def marks(*tokens, language="en", counts=None):
+def annotated(*tokens, language="en", counts=None):
     row = from_tokens(*tokens)
     numbers = dict(zip(tokens, row.ids, strict=True))
     given = {numbers[token]: n for token, n in (counts or {}).items()}
@@ -25,7 +25,7 @@ def at(mark):
 
 
 def test_the_final_question_mark_and_interrogatives_are_found():
-    found = marks("▁Where", "▁is", "▁it", "?", "▁Wh", "o", "?", '"', "</s>")
+    found = annotated("▁Where", "▁is", "▁it", "?", "▁Wh", "o", "?", '"', "</s>")
     assert at(found.interrogative) == [0, 4, 5]
     assert at(found.question) == [6]
     assert at(found.special) == at(found.end) == [8]
@@ -33,23 +33,23 @@ def test_the_final_question_mark_and_interrogatives_are_found():
 
 
 def test_statements_have_no_question_mark():
-    assert at(marks("▁what", "▁", ".", "</s>").question) == []
-    assert at(marks("▁?", "▁yes", "</s>").question) == []
+    assert at(annotated("▁what", "▁", ".", "</s>").question) == []
+    assert at(annotated("▁?", "▁yes", "</s>").question) == []
 
 
 def test_japanese_questions_end_in_a_particle():
-    found = marks("▁彼", "は", "どこ", "です", "か", "。", "</s>", language="ja")
+    found = annotated("▁彼", "は", "どこ", "です", "か", "。", "</s>", language="ja")
     assert at(found.interrogative) == [2]
     assert at(found.question) == [4]
-    assert at(marks("▁何時", "だ", "？", language="ja").interrogative) == [0]
+    assert at(annotated("▁何時", "だ", "？", language="ja").interrogative) == [0]
 
 
 def test_the_rarest_tokens_are_those_seen_least():
-    found = marks(
+    found = annotated(
         "▁a", "▁b", "▁c", "▁d", "</s>", counts={"▁a": 9, "▁b": 2, "▁c": 2, "▁d": 3, "</s>": 1}
     )
     assert at(found.rare) == [1, 2]
-    assert at(marks("</s>").rare) == []
+    assert at(annotated("</s>").rare) == []
 
 
 def test_questions_are_told_by_their_end():

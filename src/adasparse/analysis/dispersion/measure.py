@@ -1,4 +1,4 @@
-"""How attention of long-context models spreads out as the context grows, head by head."""
+"""Dispersion of the attention of long-context models as the context grows, head by head."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,26 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.analysis.dispersion.statistics import HeadDispersion, LayerSums
+from adasparse.analysis.dispersion.statistics import HeadDispersion, LayerStatistics
 from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.longcontext.memory import available_memory, forward_bytes
 from adasparse.longcontext.model import LongContextPreTrainedModel
 from adasparse.longcontext.tasks import IGNORED, Task, TaskBatch
 
-#: Examples are run together up to so many tokens, longer ones one by one.
+#: Number of tokens in a batch at most; a longer example forms a batch of its own.
 _TOKENS_PER_BATCH = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthDispersion:
-    """All heads at one length.
+    """Dispersion of all heads at one length.
 
     Args:
-        length: Of the source.
-        examples: How many there were.
-        rows: How many queries predict something, in all examples together.
-        heads: Of the first layer, then of the second, and so on.
+        length: Length of the source.
+        examples: Number of examples.
+        rows: Number of queries that predict something, over all examples.
+        heads: Dispersion of each head, by layer.
     """
 
     length: int
@@ -42,13 +42,13 @@ class LengthDispersion:
 
 @dataclass(frozen=True, kw_only=True)
 class Dispersion:
-    """How attention of a model spreads out with length.
+    """Dispersion of the attention of a model at several lengths.
 
     Args:
         task: Name of the task.
         attention: Kind of attention.
         positions: Kind of positions.
-        lengths: From the shortest up.
+        lengths: Dispersion at each length, in ascending order.
     """
 
     task: str
@@ -72,16 +72,16 @@ def measure_dispersion(
 ) -> Dispersion:
     """Measure every head of a long-context model at every length, the shortest first.
 
-    Only queries whose logits are to predict a label count, and only tokens they can see. The model
-    reads the right tokens before each. Memory grows with the length, not with its square.
+    Only queries whose logits predict a label are counted, and only the keys visible to them. The
+    model reads the correct tokens (teacher forcing). Memory grows linearly with the length.
 
     Args:
-        model: What to measure, in its own mode afterward.
-        task: What it reads.
-        lengths: Of the source, in any order.
-        examples: How many at each length.
-        seed: Of the examples, which are the first of those that ``evaluate_lengths`` scores.
-        on_length: Called with what is found at a length when it is there.
+        model: Model to measure; its training mode is restored afterward.
+        task: Task whose examples the model reads.
+        lengths: Lengths of the source, in any order.
+        examples: Number of examples at each length.
+        seed: Seed of the examples, which are the first of those that ``evaluate_lengths`` scores.
+        on_length: Callback that receives the result of each length.
 
     Example:
         >>> from adasparse.longcontext import LongContextConfig, LongContextForCausalLM, find_task
@@ -111,7 +111,7 @@ def measure_dispersion(
 
 
 def _check(model: nn.Module, task: Task, lengths: Sequence[int], examples: int) -> None:
-    """Raise unless all lengths can be measured."""
+    """Raise an error unless all lengths can be measured."""
     if not isinstance(model, LongContextPreTrainedModel):
         raise TypeError(f"model must be a long-context model; got {type(model).__name__}.")
     if not lengths or examples < 1:
@@ -141,9 +141,11 @@ def _check(model: nn.Module, task: Task, lengths: Sequence[int], examples: int) 
 def _measure_length(
     model: LongContextPreTrainedModel, task: Task, length: int, examples: int, seed: int
 ) -> LengthDispersion:
-    """Run all examples of a length."""
+    """Measure all examples of one length."""
     modules = [x for x in model.modules() if isinstance(x, LongContextAttention)]
-    layers: dict[nn.Module, LayerSums] = {x: LayerSums(i) for i, x in enumerate(modules)}
+    layers: dict[nn.Module, LayerStatistics] = {
+        x: LayerStatistics(i) for i, x in enumerate(modules)
+    }
     rows = done = 0
     while done < examples:
         size = max(1, min(examples - done, _TOKENS_PER_BATCH // (2 * length)))
@@ -158,11 +160,11 @@ def _measure_length(
 
 
 def _add_batch(
-    model: LongContextPreTrainedModel, layers: dict[nn.Module, LayerSums], batch: TaskBatch
+    model: LongContextPreTrainedModel, layers: dict[nn.Module, LayerStatistics], batch: TaskBatch
 ) -> None:
-    """Run a batch and add what each layer does in it."""
+    """Run a batch and add the attention of each layer to its statistics."""
     device = next(model.parameters()).device
-    # The label at a place is predicted one place earlier.
+    # The label at a position is predicted one position earlier.
     asked = [(row[1:] != IGNORED).nonzero().squeeze(1).to(device) for row in batch.labels]
     answers = batch.relevant[:, 1:].to(device)
     with _inputs_of(layers) as inputs:
@@ -184,7 +186,7 @@ def _add_batch(
 
 @contextmanager
 def _inputs_of(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """Give a dictionary with the input ``(b, q, n)`` of the one of these modules that ran last."""
+    """Yield a dictionary that holds the input ``(b, q, n)`` of the last of these modules to run."""
     inputs: dict[nn.Module, Tensor] = {}
 
     def keep(module: nn.Module, args: tuple[Tensor, ...]) -> None:

@@ -19,7 +19,7 @@ class RunDispersion:
     Args:
         run: Folder of the run.
         seed: Seed of its training.
-        train_length: The longest source it was trained with.
+        train_length: Length of the longest source in its training.
         dispersion: Measured dispersion.
     """
 
@@ -37,12 +37,12 @@ class RunDispersion:
 def plan_lengths(
     runs: Sequence[str | Path], lengths: Sequence[int] | None, *, max_factor: int
 ) -> dict[Path, list[int]]:
-    """Return the lengths at which each run is measured, after a check that all of them can be.
+    """Return the lengths at which each run is measured, after checking all of them.
 
     Args:
         runs: Folders of trainings on one task.
         lengths: Lengths for all runs; 1, 2, 4 … times the training length of each if None.
-        max_factor: The last of these multiples.
+        max_factor: Largest of these multiples.
     """
     recipes = {Path(run): task_recipe(run) for run in runs}
     tasks = sorted({recipe.task for recipe in recipes.values()})
@@ -77,9 +77,9 @@ def measure_run(
 
 
 def name_runs(found: Sequence[RunDispersion]) -> list[str]:
-    """Return the shortest name of each run that no other has.
+    """Return the shortest unique name of each run.
 
-    Attention and positions; with the seed if that tells all of them apart; else the folder.
+    That is attention and positions, then with the seed, else the folder.
     """
     methods = [f"{x.dispersion.attention} + {x.dispersion.positions}" for x in found]
     seeded = [f"{method}, seed {x.seed}" for method, x in zip(methods, found, strict=True)]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adasparse.analysis.dispersion.attention_rows import weights_of_rows
+from adasparse.analysis.recording.attention_weights import weight_blocks
 from adasparse.integrations.calls import AttentionCall
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.nn import LengthScale
@@ -14,11 +14,11 @@ from adasparse.nn import LengthScale
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """A number that differs between queries.
+    """Mean and standard deviation over queries.
 
     Args:
-        mean: Over the queries.
-        std: Standard deviation, over the same.
+        mean: Mean.
+        std: Standard deviation of the population.
     """
 
     mean: float
@@ -36,14 +36,16 @@ class HeadDispersion:
         entropy: Entropy of the weights in nats.
         relative_entropy: Entropy divided by the logarithm of the number of visible keys; None if
             no query sees more than one.
-        support: Number of weights that are not exactly zero. Softmax has zeros, too, where weights
-            underflow in the precision in use, as far away from a query under ALiBi.
+        support: Number of weights that are not exactly zero. Softmax also has zeros, where weights
+            underflow in the precision in use: under ALiBi, far away from a query.
         support_share: Support divided by the number of visible keys.
-        relevant: Weight on the token that holds the answer, over the queries that have one; None if
-            none has.
-        beta: Parameter of the length scale ``1 + beta * log(n + 1) ** gamma``; None without.
-        gamma: Its power; None without.
-        scale: The length scale itself, that of SSMax as well; None for heads without.
+        relevant: Weight on the token that holds the answer, mean over the queries that have one;
+            None if none has.
+        beta: Coefficient of the length scale ``1 + beta * log(n + 1) ** gamma`` of
+            [ASEntmax](https://arxiv.org/abs/2506.16640); None for heads without one.
+        gamma: Exponent of the same; None for heads without one.
+        scale: Length scale of ASEntmax or [SSMax](https://arxiv.org/abs/2501.19399); None for heads
+            without one.
     """
 
     layer: int
@@ -64,7 +66,7 @@ class HeadDispersion:
 
 
 class Moments:
-    """Mean and standard deviation for each head of values that come in parts, in float64."""
+    """Running mean and standard deviation of each head, in float64."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -72,7 +74,7 @@ class Moments:
         self.squares: Tensor = torch.zeros(())
 
     def add(self, values: Tensor) -> None:
-        """Take some more ``(h, r)``."""
+        """Add values ``(h, r)``."""
         r = values.shape[1]
         if not r:
             return
@@ -82,7 +84,7 @@ class Moments:
         if not self.count:
             self.count, self.mean, self.squares = r, mean, squares
             return
-        # Deviations from either mean, and what the two differ.
+        # The parallel update of Chan, Golub and LeVeque (1979).
         total = self.count + r
         gap = mean - self.mean
         self.squares = self.squares + squares + gap.square() * (self.count * r / total)
@@ -90,7 +92,7 @@ class Moments:
         self.count = total
 
     def spreads(self) -> list[Spread]:
-        """Return one for each head; none if there were no values."""
+        """Return the statistics of each head; an empty list if there were no values."""
         if not self.count:
             return []
         std = (self.squares / self.count).sqrt()
@@ -99,11 +101,11 @@ class Moments:
         ]
 
 
-class LayerSums:
-    """All measures of one layer.
+class LayerStatistics:
+    """Dispersion statistics of the heads of one layer.
 
     Args:
-        layer: Its number.
+        layer: Index of the layer.
     """
 
     def __init__(self, layer: int) -> None:
@@ -123,20 +125,20 @@ class LayerSums:
         relevant: Tensor,
         layer_input: Tensor,
     ) -> None:
-        """Add what some queries of an example do.
+        """Add some queries of an example.
 
         Args:
             call: Attention call of all examples.
-            example: Index of the example.
-            rows: ``(r,)``: places of the queries, rising.
-            relevant: ``(r,)``: where the answer of each is; negative for none.
-            layer_input: ``(r, n)``: what the layer gets for these queries.
+            example: Index of the example in the batch.
+            rows: ``(r,)``: positions of the queries, ascending.
+            relevant: ``(r,)``: position of the answer to each; negative for none.
+            layer_input: ``(r, n)``: input of the layer at these queries.
         """
         alpha = torch.as_tensor(call.alpha, dtype=torch.float64)
         self.alpha = alpha.expand(call.query.shape[1]).tolist()
         b, h, q, _ = call.query.shape
         visible = call.visible().expand(b, h, q, 1)[example, 0, rows, 0]
-        for block, weights in weights_of_rows(call, example, rows):
+        for block, weights in weight_blocks(call, example, rows):
             self._add_weights(weights, visible[block], relevant[block])
         assert isinstance(call.module, LongContextAttention)
         if call.module.length_scale is not None:
@@ -153,9 +155,9 @@ class LayerSums:
         self.share.add(support / visible)
         h, _, k = weights.shape
         has_answer = relevant >= 0
-        place = relevant[has_answer]
-        picked = weights[:, has_answer].gather(-1, place.clamp(max=k - 1).expand(h, -1)[..., None])
-        self.relevant.add(picked[..., 0] * (place < k))
+        answer = relevant[has_answer]
+        picked = weights[:, has_answer].gather(-1, answer.clamp(max=k - 1).expand(h, -1)[..., None])
+        self.relevant.add(picked[..., 0] * (answer < k))
 
     def _add_scale(self, scale: LengthScale, visible: Tensor, layer_input: Tensor) -> None:
         self.scaled = scale.heads
@@ -168,7 +170,7 @@ class LayerSums:
             gamma.add(learned[1].expand_as(factor[list(scale.heads)])[..., 0])
 
     def heads(self) -> list[HeadDispersion]:
-        """Return what each head does, over all that was added."""
+        """Return the dispersion of each head over all queries added."""
         entropy, support, share = (x.spreads() for x in (self.entropy, self.support, self.share))
         relative, relevant = (dict(enumerate(x.spreads())) for x in (self.relative, self.relevant))
         beta, gamma, scale = (

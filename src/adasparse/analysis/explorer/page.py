@@ -43,7 +43,7 @@ class ReportFigure:
 
     Args:
         title: Title, in a few words.
-        caption: Explanation of its marks.
+        caption: Explanation of what is shown.
         image: The content of an SVG or PNG file.
         links: Addresses of files beside the report by what they are called, such as
             ``{"CSV": "figures/alpha.csv"}``.
@@ -76,7 +76,7 @@ class ReportTable:
         title: Title.
         columns: Names of the columns.
         rows: Text or numbers, as many as there are columns.
-        caption: Explanation of its marks.
+        caption: Explanation of what is shown.
     """
 
     title: str

@@ -38,6 +38,7 @@ Everything the page shows is in it; the page computes nothing but pictures::
               "target": [str] | null,     # what the decoder reads; row i reads target[i] and
               "target_next": [str] | null,      # writes target_next[i]
               "top": int | null,          # weights kept of each row here; null is all
+              "first": int | null,        # tokens kept of a long text; null is all
               "attention": {kind: [[head per head] per layer]}
             }
           ]
@@ -77,6 +78,10 @@ from adasparse.analysis.recording.storage import SIDES, RecordedSentence
 PAYLOAD_VERSION = 1
 #: Numbers of weights per row, tried one after the other for a sentence that is too large.
 _TOPS = (64, 32, 16, 8, 4, 2, 1)
+#: Numbers of first tokens, tried after these.
+_FIRSTS = (1024, 512, 256, 128, 64, 32, 16)
+#: Characters of a text at most.
+_MOST_CHARACTERS = 10_000
 
 Payload = dict[str, Any]
 
@@ -103,7 +108,7 @@ def build_payload(
         runs: Measured runs, all with the same sentences.
         title: Title of the page.
         max_bytes: Sentences that would take more are left out; of a first one that takes more, only
-            the largest weights of each row are kept.
+            the largest weights of each row are kept, then only its first tokens.
     """
     names = [run.measures.header.name for run in runs]
     if len(set(names)) < len(names):
@@ -183,8 +188,9 @@ def _that_fit(runs: Sequence[MeasuredRun], max_bytes: int) -> list[list[Payload]
         made = [sentence_payload(sentence) for sentence in same]
         size = _size(made)
         if used + size > max_bytes and not used:
-            for top in _TOPS:
-                made = [sentence_payload(sentence, top=top) for sentence in same]
+            smaller = [(top, None) for top in _TOPS] + [(1, first) for first in _FIRSTS]
+            for top, first in smaller:
+                made = [sentence_payload(sentence, top=top, first=first) for sentence in same]
                 size = _size(made)
                 if size <= max_bytes:
                     break
@@ -200,26 +206,40 @@ def _size(made: list[Payload]) -> int:
     return sum(len(json.dumps(sentence)) for sentence in made)
 
 
-def sentence_payload(sentence: RecordedSentence, *, top: int | None = None) -> Payload:
-    """Return a sentence with its attention, of each row at most the ``top`` largest weights."""
+def sentence_payload(
+    sentence: RecordedSentence, *, top: int | None = None, first: int | None = None
+) -> Payload:
+    """Return a sentence with its attention.
+
+    Args:
+        sentence: Recorded sentence.
+        top: Number of weights to keep per row, the largest; all if None.
+        first: Number of tokens to keep, of source and target each; all if None.
+    """
     tops = [x for x in (top, sentence.top) if x is not None]
     target, written = sentence.target, sentence.written
+    longest = max(len(sentence.source), len(target or ()))
     return {
         "id": sentence.id,
-        "source_text": sentence.source_text,
-        "target_text": sentence.target_text,
-        "source": list(sentence.source.tokens),
-        "target": None if target is None else list(target.tokens),
-        "target_next": None if written is None else list(written.tokens),
+        "source_text": _short(sentence.source_text),
+        "target_text": None if sentence.target_text is None else _short(sentence.target_text),
+        "source": list(sentence.source.tokens[:first]),
+        "target": None if target is None else list(target.tokens[:first]),
+        "target_next": None if written is None else list(written.tokens[:first]),
         "top": min(tops, default=None),
+        "first": first if first is not None and first < longest else None,
         "attention": {
             kind: [
                 [_head(layer.of_head(head), top) for head in range(layer.shape[0])]
-                for layer in layers
+                for layer in (x if first is None else x.first(first) for x in layers)
             ]
             for kind, layers in sentence.attention.items()
         },
     }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + " …"
 
 
 def _head(head: LayerWeights, top: int | None) -> dict[str, str]:

@@ -30,6 +30,8 @@ from adasparse.analysis.recording.layer_weights import Array
 from adasparse.analysis.recording.storage import ModelHeader
 
 _BINS = 20
+#: Number of steps of a trajectory that are drawn at most.
+_MOST_STEPS = 500
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +63,8 @@ class AlphaHistory:
 def alpha_trajectories(histories: Sequence[AlphaHistory]) -> NumberedFigure:
     """Draw alpha of every head over training, with some heads standing out (figure 2).
 
-    Those are the heads that end highest and lowest, fell and rose the most, and moved the most.
+    Those are the heads that end highest and lowest, fell and rose the most, and moved the most. Of
+    a long training, 500 steps are drawn, evenly spaced.
     """
     histories = [history for history in histories if history.trajectories()]
     if not histories:
@@ -71,20 +74,22 @@ def alpha_trajectories(histories: Sequence[AlphaHistory]) -> NumberedFigure:
     for axes, history in zip(grid, histories, strict=True):
         plain(axes)
         found = history.trajectories()
+        drawn = _evenly_spaced(len(history.steps))
+        steps = np.asarray(history.steps)[drawn].tolist()
         name = run_label(history.header)
         chosen = _stand_out(found)
         for at, alpha in found.items():
             if at not in chosen:
-                axes.plot(history.steps, alpha, color="#cccccc", linewidth=0.6)
+                axes.plot(steps, alpha[drawn], color="#cccccc", linewidth=0.6)
             figure.numbers += [
                 {"run": name, "head": head_name(*at), "step": step, "alpha": float(x)}
-                for step, x in zip(history.steps, alpha, strict=True)
+                for step, x in zip(steps, alpha[drawn], strict=True)
             ]
         for i, at in enumerate(chosen):
             label = head_name(*at)
             axes.plot(
-                history.steps,
-                found[at],
+                steps,
+                found[at][drawn],
                 color=COLORS[i],
                 linestyle=LINES[i],
                 linewidth=1.8,
@@ -98,6 +103,12 @@ def alpha_trajectories(histories: Sequence[AlphaHistory]) -> NumberedFigure:
         )
     grid[0].set_ylabel("α", color=INK, fontsize=10)
     return figure
+
+
+def _evenly_spaced(number: int) -> Array:
+    """Return at most ``_MOST_STEPS`` indices below ``number``, the first and the last included."""
+    indices: Array = np.linspace(0, number - 1, min(number, _MOST_STEPS)).round().astype(int)
+    return indices
 
 
 def _stand_out(found: dict[tuple[str, int, int], Array]) -> list[tuple[str, int, int]]:

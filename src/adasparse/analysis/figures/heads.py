@@ -31,6 +31,8 @@ _SHADES = LinearSegmentedColormap.from_list(
     "shades", ["#c6dcef", "#7fb3d8", "#3a7fb8", "#1a4e86", "#08203f"]
 )
 _GRID = "#dedede"
+#: Number of queries and of keys that a matrix shows at most: those of longer texts are cut.
+MOST_TOKENS = 64
 OFFSETS = {"previous2": -2, "previous": -1, "self": 0, "next": 1, "next2": 2}
 
 
@@ -41,9 +43,10 @@ class HeadPicture:
     Args:
         run: Name of the run.
         title: Name of the head, and facts about it.
-        weights: ``(q, k)``; exact zeros stay blank.
-        queries: Tokens of the rows.
-        keys: Tokens of the columns.
+        weights: ``(q, k)``; exact zeros stay blank. Of long texts, the first ``MOST_TOKENS`` rows
+            and columns suffice.
+        queries: Tokens of the rows, all of the text.
+        keys: Tokens of the columns, all of the text.
         words: Where words of several tokens begin and end; they are framed.
         marked: Queries whose labels stand out.
     """
@@ -61,10 +64,12 @@ class HeadPicture:
 def head_pictures(rows: Sequence[Sequence[HeadPicture]]) -> NumberedFigure:
     """Draw heads as matrices, a row of the figure for each row of pictures.
 
-    A row of a matrix is what a token looks at. Whatever is exactly zero is blank.
+    A row of a matrix is what a token looks at. Whatever is exactly zero is blank. Of long texts the
+    first ``MOST_TOKENS`` tokens are shown, and the title says so.
     """
     if not rows or not all(rows):
         raise ValueError(f"head_pictures needs at least one picture in each row; got {rows!r}.")
+    rows = [[_cut(picture) for picture in row] for row in rows]
     columns = max(len(row) for row in rows)
     widths = [max(_width(row[j]) for row in rows if j < len(row)) for j in range(columns)]
     heights = [max(_height(picture) for picture in row) for row in rows]
@@ -86,6 +91,22 @@ def head_pictures(rows: Sequence[Sequence[HeadPicture]]) -> NumberedFigure:
     bar.set_label("weight (blank: exactly zero)", color=INK, fontsize=8)
     bar.ax.tick_params(labelsize=7, color=GRAY, labelcolor=INK)
     return figure
+
+
+def _cut(picture: HeadPicture) -> HeadPicture:
+    """Return the picture without the tokens that are too many to be read."""
+    longest = max(len(picture.queries), len(picture.keys))
+    if longest <= MOST_TOKENS:
+        return picture
+    return HeadPicture(
+        run=picture.run,
+        title=f"{picture.title}, first {MOST_TOKENS} of {longest} tokens",
+        weights=picture.weights[:MOST_TOKENS, :MOST_TOKENS],
+        queries=picture.queries[:MOST_TOKENS],
+        keys=picture.keys[:MOST_TOKENS],
+        words=[word for word in picture.words if word[1] <= MOST_TOKENS],
+        marked=[i for i in picture.marked if i < MOST_TOKENS],
+    )
 
 
 def _width(picture: HeadPicture) -> float:

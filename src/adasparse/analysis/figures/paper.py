@@ -54,7 +54,7 @@ class FigureSpec:
         number: Number of the figure in the paper.
         name: Name of its files.
         title: Title, in a few words.
-        caption: Explanation of its marks.
+        caption: Explanation of what is drawn.
         draw: Draws it; raises ValueError if the runs do not allow it.
     """
 
@@ -187,10 +187,14 @@ def _best_heads(
         at = best_head(run.measures, key)
         if at is not None:
             value = run.measures.values(at[0], key)[at[1:]]
-            marks = {"words": run.annotations(sentence)} if key == "merging" else {}
-            marks |= {"asks": run.annotations(sentence)} if key == "interrogation" else {}
+            annotations = {"words": run.annotations(sentence)} if key == "merging" else {}
+            annotations |= {"asks": run.annotations(sentence)} if key == "interrogation" else {}
             note = f"{value:.1%}"
-            row.append(picture(run.measures, run.sentences[sentence], at, note=note, marks=marks))
+            row.append(
+                picture(
+                    run.measures, run.sentences[sentence], at, note=note, annotations=annotations
+                )
+            )
     if not row:
         raise ValueError(f"No run has a head with a value of {key}.")
     return [row]

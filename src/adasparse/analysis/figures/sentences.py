@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adasparse.analysis.figures.heads import HeadPicture
+from adasparse.analysis.figures.heads import MOST_TOKENS, HeadPicture
 from adasparse.analysis.figures.style import run_label
 from adasparse.analysis.measures.results import Measures
 from adasparse.analysis.recording.storage import RecordedSentence
@@ -35,23 +35,24 @@ class SentenceFacts:
 
 def sentence_facts(row: TokenRow, interrogatives: frozenset[str]) -> SentenceFacts:
     """Return the facts about the source of a sentence."""
-    marks = annotate(row, counts={}, interrogatives=interrogatives)
+    annotations = annotate(row, counts={}, interrogatives=interrogatives)
     return SentenceFacts(
         length=len(row),
-        num_split=len(split_words(marks)),
-        asks=bool(marks.interrogative.any()),
-        is_question=bool(marks.question.any()),
+        num_split=len(split_words(annotations)),
+        asks=bool(annotations.interrogative.any()),
+        is_question=bool(annotations.question.any()),
     )
 
 
-def split_words(marks: TokenAnnotations) -> list[tuple[int, int]]:
+def split_words(annotations: TokenAnnotations) -> list[tuple[int, int]]:
     """Return where words of several tokens begin and end."""
-    found = []
-    for word in range(int(marks.words.max(initial=-1)) + 1):
-        at = np.flatnonzero(marks.words == word)
-        if len(at) > 1:
-            found.append((int(at[0]), int(at[-1]) + 1))
-    return found
+    at = np.flatnonzero(annotations.words >= 0)
+    found = np.unique(annotations.words[at], return_index=True, return_counts=True)
+    return [
+        (int(start), int(start + count))
+        for start, count in zip(at[found[1]], found[2], strict=True)
+        if count > 1
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,7 @@ def picture(
     at: tuple[str, int, int],
     *,
     note: str,
-    marks: Mapping[str, TokenAnnotations] | None = None,
+    annotations: Mapping[str, TokenAnnotations] | None = None,
 ) -> HeadPicture:
     """Return one head in one sentence, ready to be drawn.
 
@@ -166,20 +167,21 @@ def picture(
         sentence: Sentence recorded from it.
         at: Kind of attention, layer and head.
         note: Text to add to the title.
-        marks: ``"words"`` frames words of several tokens, ``"asks"`` makes interrogative words
-            stand out.
+        annotations: Annotations to draw: ``"words"`` frames words of several tokens, ``"asks"``
+            emphasizes interrogative words.
     """
     kind, layer, head = at
     queries, keys = sentence.tokens(kind)
-    marks = marks or {}
+    annotations = annotations or {}
     alpha = run.header.alpha[kind][layer][head]
-    asking = np.flatnonzero(marks["asks"].interrogative) if "asks" in marks else ()
+    kept = "" if sentence.top is None else f", largest {sentence.top} of each row"
+    asking = np.flatnonzero(annotations["asks"].interrogative) if "asks" in annotations else ()
     return HeadPicture(
         run=run_label(run.header),
-        title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}",
-        weights=sentence.attention[kind][layer].of_head(head).dense()[0],
+        title=f"layer {layer + 1}, head {head + 1}, α = {alpha:.2f}, {note}{kept}",
+        weights=sentence.attention[kind][layer].of_head(head).first(MOST_TOKENS).dense()[0],
         queries=readable(queries),
         keys=readable(keys),
-        words=split_words(marks["words"]) if "words" in marks else (),
+        words=split_words(annotations["words"]) if "words" in annotations else (),
         marked=[int(i) for i in asking],
     )

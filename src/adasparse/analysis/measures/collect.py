@@ -40,7 +40,7 @@ class MeasureCollector:
     def add(self, sentence: RecordedSentence) -> None:
         """Take a sentence."""
         rows: dict[str, TokenRow | None] = {"source": sentence.source, "target": sentence.target}
-        marks = {
+        annotations = {
             side: annotate(
                 row,
                 counts=self.counts.get(side, {}),
@@ -50,11 +50,14 @@ class MeasureCollector:
             if row is not None
         }
         for kind, layers in sentence.attention.items():
-            query, key = SIDES[kind] if "target" in marks else ("source", "source")
+            query, key = SIDES[kind] if "target" in annotations else ("source", "source")
             size = self.header.size(kind)
             for info in MEASURES:
                 if info.compute is not None and kind in info.kinds:
-                    found = [info.compute(layer, marks[query], marks[key]) for layer in layers]
+                    found = [
+                        info.compute(layer, annotations[query], annotations[key])
+                        for layer in layers
+                    ]
                     self._keep(kind, info.key, found, size[1])
             self._keep(kind, DIVERSITY, [diversity.sums(layer) for layer in layers], 1)
         self._lengths.append(len(sentence.source))

@@ -50,20 +50,20 @@ class Measure:
     """A measure, called with a layer's weights in some sentences; returns ``(h,)``, float64.
 
     Args:
-        sums: Contribution of one sentence, from its ``LayerWeights`` and its marks.
-        marks: Side of each mark, ``"queries"`` or ``"keys"``. For dense weights a mark is a
-            tensor ``(b, q)`` or ``(b, k)``, for sparse ones an array for each sentence.
+        sums: Contribution of one sentence, from its ``LayerWeights`` and its annotations.
+        annotations: Side of each annotation, ``"queries"`` or ``"keys"``. For dense weights an
+            annotation is a tensor ``(b, q)`` or ``(b, k)``, for sparse ones an array per sentence.
     """
 
-    def __init__(self, sums: Callable[..., Sums], marks: tuple[str, ...]) -> None:
+    def __init__(self, sums: Callable[..., Sums], annotations: tuple[str, ...]) -> None:
         self.sums = sums
-        self.marks = marks
+        self.annotations = annotations
         functools.update_wrapper(self, sums)
 
     def __call__(
         self,
         weights: Tensor | Sequence[LayerWeights],
-        *marks: Any,
+        *annotations: Any,
         mask: Tensor | None = None,
         query_mask: Tensor | None = None,
         is_causal: bool = False,
@@ -73,27 +73,27 @@ class Measure:
 
         Args:
             weights: ``(b, h, q, k)``, or sparse weights for each sentence.
-            marks: As the measure needs.
+            annotations: As the measure needs.
             mask: ``(b, k)``, nonzero for tokens, for dense weights.
             query_mask: ``(b, q)``, for attention to another sequence; ``mask`` if None.
             is_causal: Whether query i sees keys 0 to i only, for dense weights.
             options: As the measure has.
         """
-        if len(marks) != len(self.marks):
+        if len(annotations) != len(self.annotations):
             raise TypeError(
-                f"{self.sums.__name__} takes weights and {len(self.marks)} marks, of "
-                f"{self.marks}; got {len(marks)}."
+                f"{self.sums.__name__} takes weights and {len(self.annotations)} annotations, of "
+                f"{self.annotations}; got {len(annotations)}."
             )
         if isinstance(weights, Tensor):
             layers = from_dense(weights, mask, query_mask=query_mask, is_causal=is_causal)
-            marks = tuple(
-                _unpadded(mark, weights, side, mask, query_mask)
-                for mark, side in zip(marks, self.marks, strict=True)
+            annotations = tuple(
+                _unpadded(annotation, weights, side, mask, query_mask)
+                for annotation, side in zip(annotations, self.annotations, strict=True)
             )
         else:
             layers = list(weights)
         found = [
-            self.sums(layer, *(np.asarray(mark[i]) for mark in marks), **options)
+            self.sums(layer, *(np.asarray(annotation[i]) for annotation in annotations), **options)
             for i, layer in enumerate(layers)
         ]
         total = np.sum([sums.total for sums in found], axis=0)
@@ -109,26 +109,26 @@ def ratio(total: Array, count: Array) -> Array:
 
 
 def _unpadded(
-    mark: Tensor, weights: Tensor, side: str, mask: Tensor | None, query_mask: Tensor | None
+    annotation: Tensor, weights: Tensor, side: str, mask: Tensor | None, query_mask: Tensor | None
 ) -> list[Array]:
     b, _, q, k = weights.shape
     size = q if side == "queries" else k
-    mark = torch.as_tensor(mark)
-    if tuple(mark.shape) != (b, size):
+    annotation = torch.as_tensor(annotation)
+    if tuple(annotation.shape) != (b, size):
         raise ValueError(
-            f"marks of {side} must be {(b, size)} for weights {tuple(weights.shape)}; "
-            f"got {tuple(mark.shape)}."
+            f"annotations of {side} must be {(b, size)} for weights {tuple(weights.shape)}; "
+            f"got {tuple(annotation.shape)}."
         )
     if side == "queries" and query_mask is not None:
         mask = query_mask
     elif side == "queries" and q != k:
         mask = None
     kept = torch.ones(b, size, dtype=torch.bool) if mask is None else mask.bool().cpu()
-    return [mark[i].cpu()[kept[i]].numpy() for i in range(b)]
+    return [annotation[i].cpu()[kept[i]].numpy() for i in range(b)]
 
 
-def _measure(*marks: str) -> Callable[[Callable[..., Sums]], Measure]:
-    return lambda sums: Measure(sums, marks)
+def _measure(*annotations: str) -> Callable[[Callable[..., Sums]], Measure]:
+    return lambda sums: Measure(sums, annotations)
 
 
 def _by_head(layer: LayerWeights, values: Array, where: Array | None = None) -> Array:
@@ -288,8 +288,8 @@ def _merged(layer: LayerWeights, words: Array, *, smallest: int) -> Sums:
 def interrogation(layer: LayerWeights, at: Array, mark: Array) -> Sums:
     """Mean weight on the final question mark at interrogative words.
 
-    ``at`` marks the tokens of interrogative words, ``mark`` the question mark. Sentences without
-    either do not count.
+    ``at`` is True at interrogative words, ``mark`` at the question mark. Sentences without either
+    do not count.
     """
     at, mark = at.astype(bool), mark.astype(bool)
     where = at[layer.query] & mark[layer.col]

@@ -1,6 +1,7 @@
-"""The weights of a call of attention, sparse, however long the text is."""
+"""Weights of an attention call, sparse or by rows, in blocks of limited size."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,15 +10,15 @@ from torch import Tensor
 from adasparse.analysis.recording.layer_weights import Array, LayerWeights
 from adasparse.integrations.calls import AttentionCall
 
-#: As many scores are computed at a time; of longer texts, some rows of one head.
-_AT_ONCE = 2**21
+#: Number of weights computed at once, unless a single query has more.
+BLOCK_SIZE = 2**21
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchWeights:
-    """The weights of one call over a batch, padding included, rows in the order ``(b, h, q)``.
+    """Weights of one call over a batch, padding included, rows in the order ``(b, h, q)``.
 
-    ``visible`` is ``(b, q)``, ``shape`` is ``(b, h, q, k)``; else as in ``LayerWeights``.
+    ``visible`` is ``(b, q)``, ``shape`` is ``(b, h, q, k)``; other fields as in ``LayerWeights``.
     """
 
     crow: Array
@@ -33,10 +34,10 @@ class BatchWeights:
         """Return sentence i without padding.
 
         Args:
-            i: Its number in the batch.
-            queries: ``(q,)``, True where there is a token.
+            i: Index of the sentence in the batch.
+            queries: ``(q,)``, True for tokens, False for padding.
             keys: ``(offset + k,)``, the same for keys.
-            offset: How many keys came before the first one here.
+            offset: Number of keys before the first one of this call.
             is_causal: Whether query i sees no keys after i.
         """
         _, h, q, k = self.shape
@@ -59,111 +60,100 @@ class BatchWeights:
 
 
 def sparse_weights(call: AttentionCall, *, top: int | None) -> BatchWeights:
-    """Compute the weights of a call, sparse, some rows at a time if it is large."""
+    """Return the nonzero weights of a call.
+
+    Args:
+        call: The attention call.
+        top: Number of weights to keep per row, the largest; None keeps all.
+    """
     b, h, q, k = (*call.query.shape[:3], call.key.shape[2])
-    if b * h * q * k <= _AT_ONCE:
-        parts = [(_visible(call), _sparse(call, top))]
+    if b * h * q * k <= BLOCK_SIZE:
+        parts = [_from_support(call, top)]
     else:
-        rows = max(1, _AT_ONCE // k)
-        cuts = range(0, q, rows)
-        pieces = [
-            _part(call, i, j, start, min(start + rows, q))
-            for i in range(b)
-            for j in range(h)
-            for start in cuts
-        ]
-        parts = [(_visible(piece), _sparse(piece, top)) for piece in pieces]
-    counts = np.concatenate([part.counts for _, part in parts])
+        parts = []
+        for i in range(b):
+            blocks = [_from_block(weights, top) for _, weights in weight_blocks(call, i)]
+            parts += [block.of_head(j) for j in range(h) for block in blocks]
     support = None
-    if any(part.support is not None for _, part in parts):
-        support = np.concatenate([part.used.reshape(-1) for _, part in parts])
-    visible = np.concatenate([seen.reshape(-1) for seen, _ in parts])
+    if any(part.support is not None for part in parts):
+        support = np.concatenate([part.used.reshape(-1) for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
     return BatchWeights(
         crow=np.concatenate([[0], np.cumsum(counts)]),
-        col=np.concatenate([part.col for _, part in parts]),
-        value=np.concatenate([part.value for _, part in parts]),
-        visible=visible.reshape(b, -1, q).max(1),
+        col=np.concatenate([part.col for part in parts]),
+        value=np.concatenate([part.value for part in parts]),
+        visible=_visible(call),
         support=support,
         shape=(b, h, q, k),
     )
 
 
-def _sparse(call: AttentionCall, top: int | None) -> LayerWeights:
-    """The weights of a call as one matrix with ``b * h`` heads."""
+def weight_blocks(
+    call: AttentionCall, example: int, rows: Tensor | None = None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the weights of some queries of an example, block by block.
+
+    Args:
+        call: The attention call.
+        example: Index of the example in the batch.
+        rows: ``(r,)``: positions of the queries, ascending; all if None.
+
+    Yields:
+        The slice of ``rows`` that a block covers, and its weights ``(h, s, k)`` in float32 or
+        float64. In causal attention, keys after the last of these queries are left out.
+    """
+    h, q, k = *call.query.shape[1:3], call.key.shape[2]
+    if rows is None:
+        rows = torch.arange(q, device=call.query.device)
+    num_keys = (rows + 1).clamp(max=k) if call.is_causal else torch.full_like(rows, k)
+    start = 0
+    while start < len(rows):
+        sizes = torch.arange(1, len(rows) - start + 1, device=rows.device) * num_keys[start:]
+        stop = start + max(1, int((h * sizes <= BLOCK_SIZE).sum()))
+        block = slice(start, stop)
+        yield block, call.weights_of_rows(example, rows[block], num_keys=int(num_keys[stop - 1]))
+        start = stop
+
+
+def _from_support(call: AttentionCall, top: int | None) -> LayerWeights:
+    """Return the weights of a small call as one matrix with ``b * h`` heads."""
     b, h, q, _ = call.query.shape
-    k = call.key.shape[2]
-    if call.softcap is not None or call.adapts_temperature:
-        return _largest(call.weights().reshape(b * h, q, k), k if top is None else top)
-    found = call.support()
-    if top is not None and found.crow.diff().max() > top:
-        return _largest(call.weights().reshape(b * h, q, k), top)
-    crow, col, value = (x.cpu() for x in found)
-    return LayerWeights(
+    crow, col, value = (x.cpu() for x in call.support())
+    layer = LayerWeights(
         crow=crow.numpy(),
         col=col.int().numpy(),
         value=value.float().numpy(),
         visible=np.zeros(0),
-        shape=(b * h, q, k),
+        shape=(b * h, q, call.key.shape[2]),
     )
+    return layer if top is None else layer.largest(top)
 
 
-def _largest(weights: Tensor, top: int) -> LayerWeights:
-    """At most the ``top`` largest weights of each row of ``(h, q, k)``."""
-    h, q, k = weights.shape
-    col = weights.topk(min(top, k)).indices.sort().values.reshape(h * q, -1).cpu()
-    value = weights.reshape(h * q, k).cpu().gather(1, col)
-    kept = value != 0
+def _from_block(weights: Tensor, top: int | None) -> LayerWeights:
+    """Return the nonzero weights of a block ``(h, s, k)``, at most the ``top`` largest per row."""
+    h, s, k = weights.shape
+    rows = weights.reshape(h * s, k)
+    counts = support = rows.count_nonzero(-1)
+    if top is None or top >= k:
+        row, col = rows.nonzero(as_tuple=True)
+        value = rows[row, col]
+    else:
+        order = rows.topk(top).indices.sort().values
+        largest = rows.gather(1, order)
+        kept = largest != 0
+        counts, col, value = kept.sum(-1), order[kept], largest[kept]
     return LayerWeights(
-        crow=np.concatenate([[0], np.cumsum(kept.sum(-1).numpy())]),
-        col=col[kept].int().numpy(),
-        value=value[kept].float().numpy(),
+        crow=np.concatenate([[0], counts.cumsum(0).cpu().numpy()]),
+        col=col.int().cpu().numpy(),
+        value=value.float().cpu().numpy(),
         visible=np.zeros(0),
-        shape=(h, q, k),
-        support=None if top >= k else (weights != 0).sum(-1).reshape(-1).cpu().numpy(),
+        shape=(h, s, k),
+        support=None if counts is support else support.cpu().numpy(),
     )
 
 
 def _visible(call: AttentionCall) -> Array:
-    """How many keys each query sees, ``(b, q)``; where heads differ, the most."""
+    """Return the number of keys that each query sees, ``(b, q)``: the most over heads."""
     b, h, q, _ = call.query.shape
-    seen = call.visible().expand(b, h, q, 1).amax(1)
-    visible: Array = seen.reshape(b, q).cpu().numpy()
+    visible: Array = call.visible().expand(b, h, q, 1).amax(1).reshape(b, q).cpu().numpy()
     return visible
-
-
-def _part(call: AttentionCall, i: int, head: int, start: int, stop: int) -> AttentionCall:
-    """The call of some queries of one head in one sentence."""
-    group = head // (call.query.shape[1] // call.key.shape[1])
-    alpha = call.alpha
-    if isinstance(alpha, Tensor) and alpha.numel() > 1:
-        alpha = alpha.reshape(-1)[head : head + 1]
-    mask = call.mask
-    if mask is not None:
-        mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape)
-        where = (slice(i, i + 1), slice(head, head + 1), slice(start, stop))
-        for dim, at in enumerate(where):
-            if mask.shape[dim] > 1:
-                mask = mask[(slice(None),) * dim + (at,)]
-    if call.is_causal:
-        mask = _with_past(mask, start, stop, call.key.shape[2], call.key.device)
-    lengths = call.key_lengths
-    return replace(
-        call,
-        query=call.query[i : i + 1, head : head + 1, start:stop],
-        key=call.key[i : i + 1, group : group + 1],
-        value=call.value[i : i + 1, group : group + 1],
-        alpha=alpha,
-        mask=mask,
-        is_causal=False,
-        key_lengths=None if lengths is None else lengths[i : i + 1],
-        # Counting queries from the first of these shifts a row as a whole, which changes nothing.
-        slopes=None if call.slopes is None else call.slopes[head : head + 1],
-    )
-
-
-def _with_past(mask: Tensor | None, start: int, stop: int, k: int, device: torch.device) -> Tensor:
-    """Let queries ``start`` to ``stop`` see no later keys than their own number."""
-    past = torch.arange(k, device=device) <= torch.arange(start, stop, device=device).unsqueeze(-1)
-    if mask is None:
-        return past
-    return mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -torch.inf)

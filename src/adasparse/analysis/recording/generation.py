@@ -1,4 +1,4 @@
-"""The attention a model pays while it writes, step by step along the text that it chose."""
+"""Recording of attention during generation, step by step along the chosen hypothesis."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

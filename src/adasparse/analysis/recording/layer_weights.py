@@ -1,4 +1,4 @@
-"""The attention weights of one layer in one sentence, zeros left out."""
+"""Attention weights of one layer in one sentence as a compressed sparse matrix."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,6 +86,24 @@ class LayerWeights:
             shape=(1, q, self.shape[2]),
             is_causal=self.is_causal,
             support=None if self.support is None else self.support[rows],
+        )
+
+    def first(self, tokens: int) -> "LayerWeights":
+        """Keep the weights of the first queries on the first keys, ``tokens`` of each at most."""
+        h, q, k = self.shape
+        if q <= tokens and k <= tokens:
+            return self
+        rows = np.tile(np.arange(q) < tokens, h)
+        kept = rows[self.row] & (self.col < tokens)
+        counts = np.bincount(self.row[kept], minlength=h * q)[rows]
+        return LayerWeights(
+            crow=_offsets(counts),
+            col=self.col[kept],
+            value=self.value[kept],
+            visible=self.visible[:tokens],
+            shape=(h, min(q, tokens), min(k, tokens)),
+            is_causal=self.is_causal,
+            support=self.used.reshape(-1)[rows],
         )
 
     def largest(self, top: int) -> "LayerWeights":

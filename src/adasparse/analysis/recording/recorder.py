@@ -1,4 +1,4 @@
-"""The attention a model pays in sentences, recorded one after the other."""
+"""Recording of the attention of a model, sentence by sentence."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A model that can be watched attending."""
+"""A copy of a model whose attention calls are observed."""
 
 import copy
 from collections.abc import Callable, Iterator

@@ -1,6 +1,7 @@
 """The live application, asked without a browser."""
 
 import json
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
+from adasparse.analysis.explorer.server import app as server_app
 from adasparse.analysis.explorer.server.app import create_app
 from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
 from support import sample_models
@@ -186,6 +188,10 @@ def test_mistakes_are_named(client, body, complaint):
         ({"content-type": "application/json"}, b" " * 4001, 413),
         ({"content-type": "application/json", "origin": "http://evil.example"}, b"{}", 403),
         ({"content-type": "application/json", "origin": "null"}, b"{}", 403),
+        ({"content-type": "application/json", "origin": "http://["}, b"{}", 400),
+        ({"content-type": "application/json", "origin": "http://[::1"}, b"{}", 400),
+        ({"content-type": "application/json", "sec-fetch-site": "cross-site"}, b"{}", 403),
+        ({"content-type": "application/json", "sec-fetch-site": "same-site"}, b"{}", 403),
         ({"content-type": "application/json", "host": "evil.example:8765"}, b"{}", 421),
     ],
 )
@@ -266,13 +272,71 @@ def test_those_who_wait_too_long_are_told_so(live):
         assert ask(client).status_code == 200
 
 
-def test_a_failure_tells_nothing_of_the_inside(live):
+def test_a_failure_tells_nothing_of_the_inside(live, caplog, monkeypatch):
+    monkeypatch.setattr(server_app, "_LOG", logging.getLogger("server"))
+
     class Broken(Slow):
         def run(self, text, **options):
-            raise RuntimeError("/secret/path")
+            raise RuntimeError("/secret/path\nand more")
 
-    app = create_app(Broken(live))
-    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    client = client_of(Broken(live))  # which raises what the server would print with a traceback
     response = ask(client)
     assert response.status_code == 500
     assert response.json() == {"error": "The model failed on this text (RuntimeError)."}
+    told = [x for x in caplog.records if x.name == "server"]
+    expected = "The model failed on a text: RuntimeError: /secret/path and more"
+    assert [x.getMessage() for x in told] == [expected]
+    assert told[0].exc_info is None
+
+
+def test_other_sites_may_link_to_the_page_and_nothing_else(client):
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
+    assert client.get("/", headers={**link, "sec-fetch-mode": "no-cors"}).status_code == 403
+    assert client.get("/api/model", headers=link).status_code == 403
+    assert client.post("/", headers=link).status_code == 403
+    for site in ("same-origin", "none"):
+        assert client.get("/api/model", headers={"sec-fetch-site": site}).status_code == 200
+
+
+class TestToken:
+    """A server that others can reach asks for the token it printed."""
+
+    TOKEN = "T0k-en_" * 3
+
+    @pytest.fixture
+    def client(self, live):
+        return client_of(live, hosts=None, token=self.TOKEN)
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/",
+            "/?token=",
+            "/?token=wrong",
+            "/?token=%ff",
+            "/api/model",
+            f"/api/model?token={TOKEN}",
+        ],
+    )
+    def test_nothing_is_served_without_it(self, client, path):
+        response = client.get(path)
+        assert response.status_code == 401
+        assert "address that adasparse explore printed" in response.json()["error"]
+        assert ask(client).status_code == 401
+
+    @pytest.mark.parametrize("cookie", ["x", "adasparse_8765=wrong", "\x01;=", "adasparse_8765="])
+    def test_other_cookies_do_not_help(self, client, cookie):
+        assert client.get("/", headers={"cookie": cookie}).status_code == 401
+
+    def test_a_browser_shows_it_once(self, client):
+        response = client.get(f"/?token={self.TOKEN}", follow_redirects=False)
+        assert (response.status_code, response.headers["location"]) == (303, "/")
+        cookie = response.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Lax" in cookie
+        assert client.get("/").status_code == 200
+        assert "payload" in answer(client)
+
+    def test_a_cookie_of_another_server_of_the_machine_does_not_count(self, client):
+        wrong = {"cookie": f"adasparse_1={self.TOKEN}"}
+        assert client.get("/", headers=wrong).status_code == 401

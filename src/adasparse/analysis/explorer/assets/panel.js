@@ -137,7 +137,9 @@ class Panel {
     const count = weights.value.length;
     const number = (x) => x.toLocaleString("en-US");
     const percent = all ? ((100 * count) / all).toFixed(1) : "0";
-    if (sentence.top) return `${number(count)} weights, the largest ${sentence.top} of each row.`;
+    const cut = sentence.first ? ` Only the first ${number(sentence.first)} tokens are shown.` : "";
+    if (sentence.top)
+      return `${number(count)} weights, the largest ${sentence.top} of each row.${cut}`;
     return `${number(count)} of ${number(all)} weights (${percent}%) are above zero.`;
   }
 

@@ -1,6 +1,7 @@
 """The live explorer as a web application: a page, and one model that answers it."""
 
 import asyncio
+import logging
 from collections.abc import Collection
 from typing import Annotated, Any
 
@@ -23,6 +24,9 @@ from adasparse.analysis.explorer.server.live_model import Limits, LiveModel
 
 #: Names by which a server on this machine is reached; others may be tricks of a web page.
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+#: The log that the server prints.
+_LOG = logging.getLogger("uvicorn.error")
 
 _Alpha = Annotated[float, Field(ge=LEAST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False)]
 
@@ -55,7 +59,8 @@ class Queue:
         """Return the answer of the model.
 
         Raises:
-            HTTPException: 503 if the turn does not come in time.
+            HTTPException: 503 if the turn does not come in time, 500 if the model fails.
+            RequestError: If the request is beyond the limits or names what there is not.
         """
         busy = HTTPException(503, "The model is busy. Try again in a moment.")
         if self.waiting >= self.limits.waiting:
@@ -72,6 +77,12 @@ class Queue:
             return await to_thread.run_sync(
                 lambda: live.run(request.text, target=request.target, changes=request.changes())
             )
+        except RequestError:
+            raise
+        except Exception as error:  # whatever a model raises; the server stays
+            name, reason = type(error).__name__, " ".join(str(error).split())
+            _LOG.error("The model failed on a text: %s: %.300s", name, reason)
+            raise HTTPException(500, f"The model failed on this text ({name}).") from error
         finally:
             self.turn.release()
 
@@ -80,6 +91,7 @@ def create_app(
     live: LiveModel,
     *,
     hosts: Collection[str] | None = LOCAL_HOSTS,
+    token: str | None = None,
     first_text: str | None = None,
 ) -> FastAPI:
     """Return the application.
@@ -87,6 +99,7 @@ def create_app(
     Args:
         live: The model; no request changes it.
         hosts: Names in the ``Host`` header that are answered; None answers all.
+        token: Secret that a browser must show once, in the address of the page; None asks for none.
         first_text: Sentence to run when the page opens; the example of the model if None.
     """
     app = FastAPI(title="adasparse explore", docs_url=None, redoc_url=None, openapi_url=None)
@@ -108,7 +121,9 @@ def create_app(
 
     _handle_errors(app)
     policy = f"{content_policy('live')}; frame-ancestors 'none'"
-    app.add_middleware(Guard, hosts=hosts, most_bytes=live.limits.body_bytes, policy=policy)
+    app.add_middleware(
+        Guard, hosts=hosts, token=token, most_bytes=live.limits.body_bytes, policy=policy
+    )
     return app
 
 
@@ -127,11 +142,6 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def impossible(_: Request, error: RequestError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 422)
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> JSONResponse:
-        name = type(error).__name__
-        return JSONResponse({"error": f"The model failed on this text ({name})."}, 500)
 
 
 def _first_mistake(error: RequestValidationError) -> str:

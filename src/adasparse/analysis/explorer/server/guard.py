@@ -1,9 +1,11 @@
-"""Request validation: Host, Origin, content type and body size."""
+"""Request validation: Host, token, Origin, content type and body size."""
 
 import asyncio
 import json
+import secrets
 from collections.abc import Collection
-from urllib.parse import urlsplit
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,21 +18,30 @@ class Guard:
     """Middleware that refuses requests before anything else sees them.
 
     The name in ``Host`` must be one that is served, or else any web page could reach a server on
-    this machine under a name of its own; a page of another origin may not post; bodies are JSON of
-    limited size that arrive in limited time. Answers get headers that let a browser do nothing but
-    what the page needs.
+    this machine under a name of its own; pages of other sites may link here, but not ask for
+    anything; bodies are JSON of limited size that arrive in limited time. With a token, a browser
+    must open ``/?token=...`` first, and gets a cookie for all other requests. Answers get headers
+    that let a browser do nothing but what the page needs.
 
     Args:
         app: The application behind.
         hosts: Names that are served, without ports; None is any.
+        token: Secret to ask for; None asks for none.
         most_bytes: Size limit of a body in bytes.
         policy: The Content-Security-Policy.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Collection[str] | None, most_bytes: int, policy: str
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None,
+        token: str | None = None,
+        most_bytes: int,
+        policy: str,
     ) -> None:
         self.app = app
+        self.token = token
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self.most_bytes = most_bytes
         self.headers = {
@@ -56,7 +67,12 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = self._refusal(scope, headers)
+        if refusal is None and self.token is not None and not _has_cookie(scope, self.token):
+            if _has_token(scope, self.token):
+                await _give_cookie(scope, send_guarded, self.token)
+                return
+            refusal = 401, "Open the address that adasparse explore printed, with its token."
         body = b""
         if refusal is None and scope["method"] == "POST":
             try:
@@ -71,15 +87,23 @@ class Guard:
             return
         await self.app(scope, _replayed(body, receive), send_guarded)
 
-    def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         host = headers.get("host", "")
         if self.hosts is not None and _without_port(host) not in self.hosts:
             return 421, f"This server is {', '.join(sorted(self.hosts))}; got Host {host[:80]!r}."
-        if method != "POST":
+        is_link = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        site = headers.get("sec-fetch-site", "none")
+        if site not in ("same-origin", "none") and not (is_link and scope["path"] == "/"):
+            return 403, f"Requests must come from the page of this server; got one {site[:80]!r}."
+        if scope["method"] != "POST":
             return None
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return 403, f"Requests must come from the page of this server; got {origin[:80]!r}."
+        try:
+            is_own = origin is None or urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:
+            return 400, f"Origin must be the address of a site; got {(origin or '')[:80]!r}."
+        if not is_own:
+            return 403, f"Requests must come from the page of this server; got {origin!r:.80}."
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return 415, f"The body must be application/json; got {kind[:80]!r}."
@@ -94,6 +118,42 @@ class Guard:
             if not message.get("more_body", False):
                 break
         return body
+
+
+def _cookie_name(scope: Scope) -> str:
+    """Return a name that differs between servers: ports of a machine share their cookies."""
+    server = scope.get("server")
+    return f"adasparse_{server[1] if server else 0}"
+
+
+def _has_cookie(scope: Scope, token: str) -> bool:
+    try:
+        cookie = SimpleCookie(Headers(scope=scope).get("cookie", "")).get(_cookie_name(scope))
+    except CookieError:
+        return False
+    return cookie is not None and _is_same(cookie.value, token)
+
+
+def _has_token(scope: Scope, token: str) -> bool:
+    query = parse_qs(scope["query_string"].decode("latin-1"))
+    return scope["path"] == "/" and _is_same(query.get("token", [""])[0], token)
+
+
+def _is_same(given: str, token: str) -> bool:
+    """Compare in constant time."""
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+async def _give_cookie(scope: Scope, send: Send, token: str) -> None:
+    """Lead to the page without the token in its address."""
+    cookie = f"{_cookie_name(scope)}={token}; Path=/; HttpOnly; SameSite=Lax"
+    headers = [
+        (b"location", b"/"),
+        (b"set-cookie", cookie.encode()),
+        (b"content-length", b"0"),
+    ]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _without_port(host: str) -> str:

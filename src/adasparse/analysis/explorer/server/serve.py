@@ -8,6 +8,8 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
+from adasparse.analysis.explorer.server.connections import MOST_CONNECTIONS, TimedConnection
+
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes one that is free.
@@ -23,7 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(64)
+            listener.listen(MOST_CONNECTIONS)
         except OSError:
             listener.close()
             raise
@@ -47,8 +49,10 @@ def new_server(app: FastAPI) -> uvicorn.Server:
         uvicorn.Config(
             app,
             log_level="warning",
-            limit_concurrency=64,
+            http=TimedConnection,
+            h11_max_incomplete_event_size=16 * 1024,
             timeout_keep_alive=5,
+            timeout_graceful_shutdown=5,
             ws="none",
             server_header=False,
         )
@@ -59,6 +63,7 @@ def serve(
     app: FastAPI,
     listener: socket.socket,
     *,
+    token: str | None = None,
     open_browser: bool = False,
     announce: Callable[[str], object] = print,
 ) -> None:
@@ -67,10 +72,11 @@ def serve(
     Args:
         app: Application from ``create_app``.
         listener: Socket from ``listen``.
+        token: Token of the application, which becomes a part of the address; None without.
         open_browser: Whether to show the page.
         announce: Called with the address.
     """
-    address = address_of(listener)
+    address = address_of(listener) + ("" if token is None else f"?token={token}")
     announce(address)
     if open_browser:
         # The socket listens already: a browser that is early waits.
