@@ -70,7 +70,7 @@ def test_an_output_file_is_written_whole(tmp_path):
     (tmp_path / "out.txt").write_text("before")
     fails("-o", tmp_path / "out.txt", text=b"\xff\n")
     assert (tmp_path / "out.txt").read_text() == "before"
-    assert "No such file" in fails("-o", tmp_path / "missing" / "x", text=b"eins\n")
+    assert "must exist; there is no" in fails("-o", tmp_path / "missing" / "x", text=b"eins\n")
 
 
 def test_scores_come_before_the_text():

@@ -195,7 +195,7 @@ def _saving_model() -> Any:
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is PreTrainedModel.save_pretrained.__code__:
-            return frame.f_locals["self"]
+            return frame.f_locals.get("self")
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

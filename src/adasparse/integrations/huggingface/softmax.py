@@ -162,7 +162,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
             "enable_gqa": enable_gqa,
         }
         if _watchers and not torch.compiler.is_compiling():
-            weights = entmax_attention_weights(query, key, layout="dense", **options)
+            weights = entmax_attention_weights(query, key, **options)
             softmax = entmax_attention_weights(
                 query, key, layout="dense", **{**options, "alpha": 1.0}
             )
