@@ -163,9 +163,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
         }
         if _watchers and not torch.compiler.is_compiling():
             weights = entmax_attention_weights(query, key, **options)
-            softmax = entmax_attention_weights(
-                query, key, layout="dense", **{**options, "alpha": 1.0}
-            )
+            softmax = entmax_attention_weights(query, key, **{**options, "alpha": 1.0})
             self._tell(weights, softmax > 0)
         return entmax_attention(query, key, value, dropout_p=dropout_p, **options)
 
