@@ -60,13 +60,16 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
 
 
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
-    """Raise if an alpha in CPU memory is below ``lowest``; others would stall the device."""
-    if alpha.device.type != "cpu":
+    """Raise if an alpha in CPU memory is below ``lowest`` or infinite; others would stall."""
+    if alpha.device.type != "cpu" or not alpha.numel():
         return
-    is_fine = alpha.item() >= lowest if alpha.numel() == 1 else bool((alpha >= lowest).all())
-    if not is_fine:
-        smallest = (alpha.isnan().any().item() and math.nan) or alpha.min().item()
-        raise ValueError(f"alpha must be at least {lowest:g}; got {smallest}.")
+    if alpha.numel() == 1:
+        low = high = alpha.item()
+    else:
+        low, high = (x.item() for x in alpha.detach().aminmax())
+    if not (low >= lowest and high < math.inf):
+        bad = low if not low >= lowest else high
+        raise ValueError(f"alpha must be at least {lowest:g} and finite; got {bad}.")
 
 
 def rows_of(x: Tensor) -> Tensor:

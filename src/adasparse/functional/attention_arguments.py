@@ -50,8 +50,8 @@ def attention_problem(
         _check_slopes(alibi_slopes, query)
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
-    if scale is not None and not isinstance(scale, (int, float)):
-        raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    if scale is not None:
+        _check_scale(scale)
     fields = {
         "query": query,
         "key": key,
@@ -71,7 +71,7 @@ def attention_problem(
 def compute_dtype(problem: AttentionProblem) -> torch.dtype:
     """Return float32 or float64, which alpha above 2 needs too, being steep at the edge.
 
-    Raises if an alpha in CPU memory is below 1; others would stall the device.
+    Raises if an alpha in CPU memory is below 1 or infinite; others would stall the device.
     """
     alpha = problem.alpha
     if not alpha.is_cpu or not alpha.numel():
@@ -82,7 +82,7 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
         values = alpha.tolist()  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
-    if not all(x >= 1 for x in values):
+    if not all(1 <= x < math.inf for x in values):
         check_alpha_values(alpha, 1.0)
     is_steep = problem.query.dtype == torch.float64 or max(values) > 2
     return torch.float64 if is_steep else torch.float32
@@ -113,6 +113,13 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
             "slopes": None if slopes is None else slopes.double().contiguous(),
         },
     )
+
+
+def _check_scale(scale: float) -> None:
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale must be finite; got {scale}.")
 
 
 def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
