@@ -142,10 +142,9 @@ double backward_row(const SteepMap<T>& map, const T* weights, const T* grad, int
   });
   walk([&](int64_t j, double log_p, double ratio, double d) {
     const double mine = steepened(log_p, d);
-    const double others = ratio == 0 ? 0 : ratio * (steep / ratios);
-    const bool is_finite = std::isfinite(mine) && std::isfinite(others);
-    grad_scores[j] =
-        static_cast<T>(is_finite ? mine - others : steepened(log_p, d - shifted / ratios));
+    grad_scores[j] = static_cast<T>(std::isfinite(mine) && std::isfinite(steep)
+                                        ? mine - ratio * (steep / ratios)
+                                        : steepened(log_p, d - shifted / ratios));
   });
   return by_alpha - shifted / ratios * by_all;
 }

@@ -145,9 +145,7 @@ struct SteepMap : GeneralMap<T> {
   explicit SteepMap(double eps) : GeneralMap<T>(eps) {}
 
   double edge(double) const { return -std::numeric_limits<double>::min(); }
-  double shift(double log_w) const {
-    return -std::expm1(this->eps() * log_w) / this->eps();
-  }
+  double shift(double log_w) const { return -std::expm1(this->eps() * log_w) / this->eps(); }
   template <class X>
   ADASPARSE_INLINE void eval(X z, X log_w, X& p, X& sigma) const {
     const X zero = all<X>(0);

@@ -132,8 +132,7 @@ int64_t last_in_support(const T* scores, int64_t count, double eps, double& mass
     double above = 0;
     for (int64_t j = 0; j < middle && scores[j] > scores[middle]; ++j)
       above += std::pow(eps * static_cast<double>(scores[j] - scores[middle]), 1 / eps);
-    if (above < 1)
-      mass = above;
+    if (above < 1) mass = above;
     (above < 1 ? inside : outside) = middle;
   }
   return inside;

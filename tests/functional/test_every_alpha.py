@@ -28,12 +28,12 @@ def rows_of(alpha):
         [0.0, -0.5 * size, -math.inf, -0.51 * size],
     ]
     return [np.array(row) for row in rows] + [
-        random.uniform(-2 * size, 0, n) for n in (2, 3, 5, 17, 130)
+        random.uniform(-2 * size, 0, n) for n in (2, 3, 5, 40)
     ]
 
 
 def near(got, want, tolerance, dtype=torch.float64):
-    got, want = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
+    got, want = np.ravel(got).astype(np.float64), np.ravel(want).astype(np.float64)
     limit = torch.finfo(dtype).max
     is_beyond = abs(want) >= limit
     assert (np.isinf(got) & (np.sign(got) == np.sign(want)))[is_beyond].all()

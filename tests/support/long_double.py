@@ -1,11 +1,10 @@
 """entmax of one row by bisection in long double, independent of the kernels.
 
 Above alpha = 2 the logarithm of the smallest weight in the support is bisected, since the normalizer
-itself would need thousands of digits. Gradients are the formulas of the papers as they stand, in
-decimal numbers with the digits that these lose.
+itself would need thousands of digits. Gradients are the formulas of the papers in decimal numbers,
+whose exponents have no bound.
 """
 
-import math
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -69,9 +68,8 @@ def entmax_row_gradients(weights, grad, alpha):
         grad: One number for each.
         alpha: At least 1.
     """
-    positive = [float(p) for p in weights if p > 0]
     with localcontext() as context:
-        context.prec = 60 + 2 * math.ceil(float(alpha) * -math.log10(min(positive)))
+        context.prec = 60
         eps = Decimal(float(alpha)) - 1
         p = [_exact(x) for x in weights]
         g = [Decimal(float(x)) for x in grad]
@@ -79,14 +77,16 @@ def entmax_row_gradients(weights, grad, alpha):
         log_p = {i: p[i].ln() for i in support}
         sigma = {i: ((1 - eps) * log_p[i]).exp() for i in support}
         slope = sum(sigma.values())
-        mean = sum(sigma[i] * g[i] for i in support) / slope
-        by_score = [float(sigma[i] * (g[i] - mean)) if i in sigma else 0.0 for i in range(len(p))]
-        by_alpha = Decimal(0)
-        for i in support:
-            if eps == 0:
-                by_alpha -= p[i] * log_p[i] ** 2 / 2 * (g[i] - mean)
-            else:
-                by_alpha += (p[i] - eps * p[i] * log_p[i] - sigma[i]) / eps**2 * (g[i] - mean)
+        # g minus its mean weighted by sigma, which must not cancel
+        centered = {i: sum(sigma[k] * (g[i] - g[k]) for k in support) / slope for i in support}
+        by_score = [float(sigma[i] * centered[i]) if i in sigma else 0.0 for i in range(len(p))]
+        # The papers have a term in sigma, too, whose sum with `centered` is zero.
+        terms = (
+            [-p[i] * log_p[i] ** 2 / 2 for i in support]
+            if eps == 0
+            else [(p[i] - eps * p[i] * log_p[i]) / eps**2 for i in support]
+        )
+        by_alpha = sum(t * centered[i] for t, i in zip(terms, support, strict=True))
         size = 1 + sum(float(p[i] * log_p[i] ** 2) for i in support)
         return by_score, float(by_alpha), size
 

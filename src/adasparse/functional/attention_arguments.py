@@ -4,8 +4,14 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
-from adasparse.functional.arguments import DTYPES, check_alpha_values, number_as_alpha
+from adasparse.functional.arguments import (
+    DTYPES,
+    check_alpha_values,
+    is_one_or,
+    number_as_alpha,
+)
 from adasparse.kernels import AttentionProblem
 from adasparse.kernels.problem import build, with_tensors
 
@@ -42,6 +48,8 @@ def attention_problem(
     _check_sizes(*shapes)
     _, num_heads, num_queries, head_dim = shapes[0]
     rows = (*batch, num_heads, num_queries)
+    if isinstance(attn_mask, CausalBias):
+        attn_mask, is_causal = _from_causal_bias(attn_mask, (*rows, shapes[1][2]), query, is_causal)
     if attn_mask is not None:
         attn_mask = _as_mask(attn_mask, (*rows, shapes[1][2]), query)
     if key_lengths is not None:
@@ -209,8 +217,9 @@ def _match_heads(
     """Expand one head where it must be; keys and values may have fewer than queries."""
     h, g, value_heads = query.shape[1], key.shape[1], value.shape[1]
     shared = value_heads if g == 1 else g
-    is_fine = h == shared or 1 in (h, shared) or (enable_gqa and shared and h % shared == 0)
-    if not is_fine or value_heads not in (1, shared):
+    is_fine = is_one_or(h, shared) or h == 1
+    is_fine = is_fine or (enable_gqa and shared > 0 and h % shared == 0)
+    if not is_fine or not is_one_or(shared, value_heads):
         raise ValueError(
             "query, key and value must have as many heads as each other, or 1; "
             f"got {h}, {g} and {value_heads}. "
@@ -230,7 +239,7 @@ def _match_heads(
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
     missing = len(target) - len(shape)
     return missing >= 0 and all(
-        got in (1, want) for got, want in zip(shape, target[missing:], strict=True)
+        is_one_or(want, got) for got, want in zip(shape, target[missing:], strict=True)
     )
 
 
@@ -249,7 +258,7 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     if alpha.dim() == 0:
         return alpha
     _check_device("alpha", alpha, query)
-    if alpha.dim() == 1 and alpha.shape[0] in (1, query.shape[1]):
+    if alpha.dim() == 1 and is_one_or(query.shape[1], alpha.shape[0]):
         return alpha
     if alpha.dim() == 1 or not _broadcasts(alpha.shape, rows):
         raise ValueError(
@@ -259,12 +268,40 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     return alpha if alpha.dim() == 4 == len(rows) else _keep_batch(alpha, rows[:-3])
 
 
+def _from_causal_bias(
+    bias: CausalBias, scores: tuple[int, ...], query: Tensor, is_causal: bool
+) -> tuple[Tensor | None, bool]:
+    """Return the mask that PyTorch's causal bias stands for, whose own memory holds nothing."""
+    sizes = bias.seq_len_q, bias.seq_len_kv
+    if sizes != scores[-2:]:
+        raise ValueError(
+            f"attn_mask must be a causal bias for {scores[-2]} queries and {scores[-1]} keys; "
+            f"got one for {sizes[0]} and {sizes[1]}."
+        )
+    if bias.variant == CausalVariant.UPPER_LEFT or sizes[0] == sizes[1]:
+        return None, True
+    return bias._materialize(query.device), is_causal
+
+
+def _check_mask_type(mask: Tensor) -> None:
+    """Raise for a tensor subclass that gives its memory a meaning of its own."""
+    own = getattr(type(mask).__torch_function__, "__func__", type(mask).__torch_function__)
+    if own not in (Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl):  # type: ignore[attr-defined]
+        raise TypeError(
+            f"attn_mask must be a plain tensor or a causal bias of torch.nn.attention.bias; "
+            f"got {type(mask).__name__}. If its numbers are the mask, pass "
+            "attn_mask.as_subclass(torch.Tensor)."
+        )
+
+
 def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or (mask.dtype != torch.bool and not mask.is_floating_point()):
         raise TypeError(
             "attn_mask must be a bool tensor, True where a key takes part, or a floating point "
             f"one to add; got {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}."
         )
+    if type(mask) is not Tensor:
+        _check_mask_type(mask)
     _check_device("attn_mask", mask, query)
     if not _broadcasts(mask.shape, scores):
         raise ValueError(

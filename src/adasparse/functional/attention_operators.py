@@ -14,6 +14,7 @@ from adasparse.functional.backends import (
     BACKENDS,
     choose_backend,
     differentiable_kernels,
+    is_transformed,
     needs_registered_op,
 )
 from adasparse.functional.differentiable_attention import (
@@ -218,7 +219,7 @@ def _support(problem: AttentionProblem, kernels: Kernels) -> SparseRows:
 def _needs_composition(problem: AttentionProblem) -> bool:
     """Whether kernels cannot read the tensors, or have nothing to do."""
     has_entries = problem.query.numel() and problem.key.numel() and problem.value.numel()
-    return not has_entries or torch._C._are_functorch_transforms_active()
+    return not has_entries or is_transformed()
 
 
 def support(problem: AttentionProblem, backend: str) -> SparseRows:

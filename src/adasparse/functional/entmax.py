@@ -65,6 +65,26 @@ def _differentiable_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tu
     return grad_scores.reshape(weights.shape), sum_to_alpha(grad_alpha, alpha, batch)
 
 
+def _tangent(
+    weights: Tensor, tangent: Tensor | None, alpha: Tensor, alpha_tangent: Tensor | None
+) -> Tensor:
+    """The directional derivative in PyTorch operations, for forward-mode differentiation."""
+    batch, n = weights.shape[:-1], weights.shape[-1]
+    if weights.numel() == 0:
+        return torch.zeros_like(weights)
+    if tangent is None:
+        tangent = torch.zeros_like(weights)
+    if alpha_tangent is not None:
+        alpha_tangent = alpha_tangent.double().expand(*batch, 1).reshape(-1, 1)
+    moved = differentiable_kernels.entmax_tangent(
+        weights.reshape(-1, n),
+        tangent.reshape(-1, n),
+        alpha.double().expand(*batch, 1).reshape(-1),
+        alpha_tangent,
+    )
+    return moved.reshape(weights.shape)
+
+
 class _EagerEntmax(torch.autograd.Function):
     """entmax over the last dimension, in the form that costs an eager call the least."""
 
@@ -100,6 +120,12 @@ class _FunctorchEntmax(_EagerEntmax):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, alpha, _, ctx.backend = inputs
         ctx.save_for_backward(output, alpha)
+        ctx.save_for_forward(output, alpha)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, alpha_tangent: Tensor | None, *_: None) -> Tensor:
+        weights, alpha = ctx.saved_tensors
+        return _tangent(weights, tangent, alpha, alpha_tangent)
 
     @staticmethod
     def vmap(

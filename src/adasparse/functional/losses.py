@@ -17,6 +17,7 @@ from adasparse.functional.backends import (
     choose_backend,
     choose_kernels,
     differentiable_kernels,
+    is_transformed,
     needs_registered_op,
 )
 from adasparse.functional.entmax import entmax_from
@@ -101,13 +102,22 @@ def _differentiable_backward(
     problem: LossProblem, grad: Tensor, lowest: float, backend: str
 ) -> tuple[Tensor, Tensor]:
     """The backward pass in PyTorch operations, for gradients of gradients."""
+    grad_scores, by_row = _row_gradients(problem, lowest, backend, grad)
+    return grad_scores, sum_to_alpha(by_row, problem.alpha, problem.scores.shape[:-1])
+
+
+def _row_gradients(
+    problem: LossProblem, lowest: float, backend: str, grad: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of each row in PyTorch operations: with respect to scores, and to alpha."""
     scores, alpha = problem.scores, problem.alpha
     weights = entmax_from(scores, alpha, -1, lowest=lowest, backend=backend)
     wide = alpha.double().expand(scores.shape[0], 1).reshape(-1)
-    grad_scores, by_row = differentiable_kernels.loss_gradient(
+    if grad is None:
+        grad = weights.new_ones(scores.shape[0])
+    return differentiable_kernels.loss_gradient(
         with_tensors(problem, {"alpha": wide}), weights, grad
     )
-    return grad_scores, sum_to_alpha(by_row, alpha, scores.shape[:-1])
 
 
 class _EagerLoss(torch.autograd.Function):
@@ -167,6 +177,21 @@ class _FunctorchLoss(_EagerLoss):
         kernels = choose_kernels(ctx.backend, problem.scores)
         ctx.saved_type = type(kernels.empty_loss_saved(problem))
         ctx.save_for_backward(*tensors, *saved)
+        ctx.save_for_forward(*tensors)
+        ctx.num_saved = len(saved)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Tensor | None, ...]:
+        tensors = ctx.saved_tensors[: len(_TENSORS)]
+        problem = with_tensors(ctx.options, dict(zip(_TENSORS, tensors, strict=True)))
+        moved = dict(zip(_TENSORS, tangents, strict=False))
+        by_scores, by_alpha = _row_gradients(problem, ctx.lowest, ctx.backend)
+        loss = torch.zeros_like(by_alpha)
+        if moved["scores"] is not None:
+            loss = loss + (by_scores * moved["scores"]).sum(-1)
+        if moved["alpha"] is not None:
+            loss = loss + by_alpha * moved["alpha"].reshape(-1)
+        return loss.to(_row_dtype(problem.scores)), *[None] * ctx.num_saved
 
     @staticmethod
     def vmap(
@@ -296,7 +321,7 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
         name = choose_backend(backend, problem.scores).name
         loss: Tensor = _loss_op(**vars(problem), lowest=lowest, backend=name)[0]
         return loss
-    if torch._C._are_functorch_transforms_active():
+    if is_transformed():
         options = with_tensors(problem, _NO_TENSORS)
         found: tuple[Tensor, ...] = _FunctorchLoss.apply(options, *tensors, lowest, backend)
         return found[0]
@@ -304,8 +329,37 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
     return eager
 
 
+def _check_weight(weight: Tensor, scores: Tensor, n: int) -> None:
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight must be a tensor ({n},) or None; got {type(weight).__name__}.")
+    if weight.is_complex() or weight.dtype == torch.bool:
+        raise TypeError(f"weight must hold real numbers; got {weight.dtype}.")
+    if weight.device != scores.device:
+        raise ValueError(
+            f"weight must be on the device of scores, {scores.device}; got {weight.device}."
+        )
+    if weight.shape != (n,):
+        raise ValueError(f"weight must have shape ({n},); got {tuple(weight.shape)}.")
+
+
+def _check_options(ignore_index: int, label_smoothing: float, reduction: str) -> None:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+        raise TypeError(f"ignore_index must be an integer; got {type(ignore_index).__name__}.")
+    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, (int, float)):
+        raise TypeError(f"label_smoothing must be a number; got {type(label_smoothing).__name__}.")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be from 0 to 1; got {label_smoothing}.")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {list(REDUCTIONS)}; got {reduction!r}.")
+
+
 def _check_target(scores: Tensor, target: Tensor, dim: int) -> bool:
     """Raise unless the target fits the scores; return whether it holds distributions."""
+    if not isinstance(target, Tensor):
+        raise TypeError(
+            "target must be a tensor of classes, in integers, or of probabilities; "
+            f"got {type(target).__name__}."
+        )
     if target.device != scores.device:
         raise ValueError(
             f"target must be on the device of scores, {scores.device}; got {target.device}."
@@ -339,7 +393,8 @@ def _mean(rows: Tensor, problem: LossProblem) -> Tensor:
         total = valid.sum()
     else:
         assert problem.index is not None
-        total = torch.where(valid, problem.weight[torch.where(valid, problem.index, 0)], 0.0).sum()
+        weight = problem.weight.to(rows.dtype)
+        total = torch.where(valid, weight[torch.where(valid, problem.index, 0)], 0.0).sum()
     return rows.sum() / torch.where(total == 0, 1, total)
 
 
@@ -398,13 +453,10 @@ def entmax_loss(
     if scores.dim() == 0 or scores.shape[dim] == 0:
         raise ValueError(f"scores must have at least one class; got shape {tuple(scores.shape)}.")
     backend = check_backend(backend)
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {list(REDUCTIONS)}; got {reduction!r}.")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing must be from 0 to 1; got {label_smoothing}.")
+    _check_options(ignore_index, label_smoothing, reduction)
     n = scores.shape[dim]
-    if weight is not None and weight.shape != (n,):
-        raise ValueError(f"weight must have shape ({n},); got {tuple(weight.shape)}.")
+    if weight is not None:
+        _check_weight(weight, scores, n)
     has_probabilities = _check_target(scores, target, dim)
     alpha = as_alpha(alpha, scores, dim)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from adasparse.kernels.torch.steep import steep_backward, steep_forward
+from adasparse.kernels.torch.steep import steep_backward, steep_by_alpha, steep_forward
 
 _MAX_STEPS = 100
 
@@ -186,3 +186,35 @@ def _gentle_backward(wide: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor,
     nan = torch.where(wide.isnan(), wide, 0.0)
     grad_alpha = (_by_alpha(wide, sigma, log_p, eps) * centered + nan).sum(-1)
     return sigma * centered + nan, grad_alpha
+
+
+def entmax_tangent(
+    weights: Tensor, tangent: Tensor, alpha: Tensor, alpha_tangent: Tensor | None
+) -> Tensor:
+    """Return the directional derivative of entmax ``(rows, n)``; differentiable.
+
+    Args:
+        weights: entmax of the scores ``(rows, n)``.
+        tangent: Direction of the scores.
+        alpha: One value or ``(rows,)`` in float64.
+        alpha_tangent: Direction of alpha ``(rows, 1)`` or of one value, or None.
+    """
+    # The derivative with respect to scores is symmetric.
+    by_scores, _ = entmax_backward(weights, tangent, alpha, with_alpha=False)
+    if alpha_tangent is None:
+        return by_scores
+    wide = weights.to(compute_dtype(weights, alpha.detach()))
+    (by_alpha,) = _by_steepness(alpha, _gentle_by_alpha, _steep_by_alpha, wide)
+    return by_scores + (by_alpha * alpha_tangent.to(by_alpha)).to(weights.dtype)
+
+
+def _steep_by_alpha(weights: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    return (steep_by_alpha(weights, excess(alpha, weights)),)
+
+
+def _gentle_by_alpha(weights: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    eps = excess(alpha, weights)
+    support, log_p, sigma = support_terms(weights, eps)
+    fixed = torch.where(support, _by_alpha(weights, sigma, log_p, eps), 0.0)
+    total = fixed.sum(-1, keepdim=True) / or_one(sigma.sum(-1, keepdim=True))
+    return (fixed - sigma * total + torch.where(weights.isnan(), weights, 0.0),)

@@ -106,12 +106,30 @@ def steep_backward(weights: Tensor, grad: Tensor, eps: Tensor) -> tuple[Tensor, 
         return torch.where(overflows & (d == 0), 0.0, sigma) * d
 
     mine = steepened(distance)
-    others = torch.where(ratio == 0, 0.0, ratio * (mine.sum(-1, keepdim=True) / ratios))
-    is_finite = mine.isfinite() & others.isfinite()
-    grad_scores = torch.where(
-        is_finite, mine - others, steepened(torch.where(support, distance - mean, 0.0))
-    )
-    rest = -torch.expm1(eps * x)
-    by_alpha = weights / eps * (rest * (1 / eps - log_p) + (1 - rest) * x)
-    by_alpha = torch.where(support, by_alpha * (distance - mean), 0.0)
+    total = mine.sum(-1, keepdim=True)
+    is_finite = mine.isfinite() & total.isfinite()
+    others = ratio * (torch.where(total.isfinite(), total, 0.0) / ratios)
+    beyond = steepened(torch.where(support & ~is_finite, distance - mean, 0.0))
+    grad_scores = torch.where(is_finite, mine - others, beyond)
+    by_alpha = torch.where(support, _at_fixed_least(p, log_p, x, eps) * (distance - mean), 0.0)
     return grad_scores + nan, (by_alpha + nan).sum(-1)
+
+
+def _at_fixed_least(p: Tensor, log_p: Tensor, x: Tensor, eps: Tensor) -> Tensor:
+    """``dp / dalpha`` at a fixed smallest weight w, with ``x = log(w / p)``."""
+    rest = -torch.expm1(eps * x)
+    return p / eps * (rest * (1 / eps - log_p) + (1 - rest) * x)
+
+
+def steep_by_alpha(weights: Tensor, eps: Tensor) -> Tensor:
+    """Return the derivative of the weights with respect to alpha, ``(rows, n)``."""
+    support = weights > 0
+    p = torch.where(support, weights, 1.0)
+    place = torch.where(support, weights, torch.inf).argmin(-1, keepdim=True)
+    log_p = p.log()
+    x = torch.where(support, log_p.gather(-1, place) - log_p, 0.0)
+    ratio = torch.where(support, ((eps - 1) * x).exp(), 0.0)
+    ratios = ratio.sum(-1, keepdim=True)
+    fixed = torch.where(support, _at_fixed_least(p, log_p, x, eps), 0.0)
+    total = fixed.sum(-1, keepdim=True) / torch.where(ratios == 0, 1.0, ratios)
+    return fixed - ratio * total + torch.where(weights.isnan(), weights, 0.0)
