@@ -35,14 +35,14 @@ def test_traced_attention(with_grad, backend):
 
 
 @pytest.mark.parametrize("with_grad", [False, True])
-def test_traced_module(with_grad):
+@pytest.mark.parametrize("alpha", [None, 1.7])
+def test_traced_module(alpha, with_grad):
     torch.manual_seed(1)
-    module = EntmaxAttention(16, 4).eval()
-    x = torch.randn(2, 5, 16)
+    module = EntmaxAttention(4, alpha=alpha).eval()
+    inputs, others = ([torch.randn(2, 4, 5, 8) for _ in range(3)] for _ in range(2))
     with torch.set_grad_enabled(with_grad):
-        trace = traced(module, (x,))
-    other = torch.randn(2, 5, 16)
-    torch.testing.assert_close(trace(other), module(other))
+        trace = traced(module, tuple(inputs))
+    torch.testing.assert_close(trace(*others), module(*others))
 
 
 def test_traced_entmax_and_loss():

@@ -40,7 +40,9 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
     clean = torch.where(bad | top.isneginf(), 0.0, scores)
-    weights = torch.where(eps > 1, _steep(clean, torch.where(eps > 1, eps, 2.0)), _gentle(clean, eps))
+    weights = torch.where(
+        eps > 1, _steep(clean, torch.where(eps > 1, eps, 2.0)), _gentle(clean, eps)
+    )
     total = weights.sum(-1, keepdim=True)
     weights = torch.where(top.isneginf(), 0.0, weights / torch.where(total > 0, total, 1.0))
     return torch.where(bad, float("nan"), weights)
