@@ -31,9 +31,9 @@ ADASPARSE_INLINE void for_each_support(const Map& map, const T* row, int64_t n,
                                        const Normalizer& solved, const Body& body) {
   using V = Vec<T>;
   const V shift = broadcast<T>(static_cast<T>(solved.max));
-  const V c = broadcast<T>(static_cast<T>(solved.c));
+  const V c = broadcast<T>(static_cast<T>(map.shift(solved.c)));
   const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
-  const V edge = broadcast<T>(static_cast<T>(solved.c - 1 / map.eps()));
+  const V edge = broadcast<T>(static_cast<T>(map.edge(solved.c)));
   const V scale = broadcast<T>(static_cast<T>(solved.scale));
   for_each_vector(row, n, [&](V s, int count, int64_t j) ADASPARSE_INLINE_BODY {
     const V z = s - shift;
@@ -61,7 +61,8 @@ double conjugate(const Map& map, const T* row, int64_t n, const Normalizer& solv
   });
   total += sum_lanes<T>(partial);
   // The last term is what normalizing by `scale` changed, to first order.
-  return solved.c + eps / (1 + eps) * total - (solved.scale - 1) * (1 + eps * total) / (1 + eps);
+  return map.shift(solved.c) + eps / (1 + eps) * total -
+         (solved.scale - 1) * (1 + eps * total) / (1 + eps);
 }
 
 // The derivative of the conjugate with respect to alpha, -dOmega(p)/dalpha at fixed p.

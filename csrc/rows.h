@@ -117,6 +117,8 @@ ADASPARSE_INLINE void with_map(double alpha, const Body& body) {
     body(Entmax15Map<T>());
   else if (eps == 1)
     body(SparsemaxMap<T>());
+  else if (eps > 1)
+    body(SteepMap<T>(eps));
   else
     body(GeneralMap<T>(eps));
 }

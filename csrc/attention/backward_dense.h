@@ -59,7 +59,11 @@ struct DenseBackward {
         T *weight = weights + r * stride, *gradient = gradients + r * stride;
         const double* state = a.state + (number * in.q + i + r) * kRowState;
         with_map<T>(alpha_of(in, head.b, head.h, i + r), [&](const auto& map) {
-          const SolvedRow solved{{state[0], state[1], state[2]}, false};
+          using Map = std::decay_t<decltype(map)>;
+          SolvedRow solved{{state[0], state[1], state[2]}, false};
+          // Steep maps have no room for a score that is another one by a rounding.
+          if constexpr (std::is_same_v<Map, SteepMap<T>>)
+            solved = solve_row(map, weight, n, work.row.get(), static_cast<T*>(nullptr));
           write_weights(map, weight, n, solved, weight, work.row.get());
         });
         for (int64_t j = 0; j < n && !are_values_finite; ++j)

@@ -93,5 +93,61 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   return by_alpha - (weighted / slope - static_cast<double>(common[0])) * by_all;
 }
 
+// The same for alpha > 2, where sigma = p^(1 - eps) overflows. With w the smallest weight, ratios
+// r = sigma / sigma_w = (w / p)^(eps - 1) do not, and gradients are counted from that of w:
+//
+//     grad_scores = sigma d - r (sum sigma d) / (sum r),   d = g - g_w
+//     by alpha    = sum f (d - (sum r d) / (sum r)),       f = dp/dalpha at fixed w
+//     f = p / eps ((1 - q) (1 / eps - log p) + q log(w / p)),   q = (w / p)^eps
+//
+// A gradient beyond the range of doubles is infinite.
+template <bool WithAlpha, bool HasSigma, class T>
+double backward_row(const SteepMap<T>& map, const T* weights, const T* grad, int64_t n,
+                    T* grad_scores) {
+  const double eps = map.eps();
+  int64_t least = -1;
+  for (int64_t j = 0; j < n; ++j) {
+    if (std::isnan(weights[j])) {
+      for (int64_t i = 0; i < n; ++i) grad_scores[i] = std::isnan(weights[i]) ? weights[i] : T(0);
+      return static_cast<double>(weights[j]);
+    }
+    if (weights[j] > 0 && (least < 0 || weights[j] < weights[least])) least = j;
+  }
+  fill(grad_scores, n, T(0));
+  if (least < 0) return 0;
+  const double log_w = std::log(static_cast<double>(weights[least])), origin = grad[least];
+  double ratios = 0, shifted = 0, steep = 0, by_alpha = 0, by_all = 0;
+  const auto walk = [&](const auto& body) {
+    for (int64_t j = 0; j < n; ++j)
+      if (weights[j] > 0) {
+        const double log_p = std::log(static_cast<double>(weights[j]));
+        body(j, log_p, std::exp((eps - 1) * (log_w - log_p)),
+             static_cast<double>(grad[j]) - origin);
+      }
+  };
+  const auto steepened = [&](double log_p, double d) {
+    return d == 0 ? 0 : std::exp((1 - eps) * log_p) * d;
+  };
+  walk([&](int64_t j, double log_p, double ratio, double d) {
+    ratios += ratio;
+    shifted += ratio * d;
+    steep += steepened(log_p, d);
+    if constexpr (WithAlpha) {
+      const double x = log_w - log_p, rest = -std::expm1(eps * x);
+      const double f =
+          static_cast<double>(weights[j]) / eps * (rest * (1 / eps - log_p) + (1 - rest) * x);
+      by_alpha += f * d;
+      by_all += f;
+    }
+  });
+  walk([&](int64_t j, double log_p, double ratio, double d) {
+    const double mine = steepened(log_p, d);
+    grad_scores[j] = static_cast<T>(std::isfinite(mine) && std::isfinite(steep)
+                                        ? mine - ratio * (steep / ratios)
+                                        : steepened(log_p, d - shifted / ratios));
+  });
+  return by_alpha - shifted / ratios * by_all;
+}
+
 }  // namespace ADASPARSE_ISA
 }  // namespace adasparse

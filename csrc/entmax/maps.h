@@ -13,6 +13,8 @@
 //   step(F, S)           Newton's step for c from F = sum p and S = sum sigma, taken on
 //                        (F^eps - 1) / eps, which is convex and decreasing for alpha <= 2, so that
 //                        steps from below never overshoot
+//   edge(c)              z at and below which p is zero
+//   shift(c)             z - u
 #pragma once
 
 #include "simd/math.h"
@@ -26,6 +28,8 @@ struct SoftmaxMap {
   static constexpr bool kIsCheap = false;
   static constexpr bool kIsSigmaCheap = true;
   double eps() const { return 0; }
+  double edge(double) const { return -std::numeric_limits<double>::infinity(); }
+  double shift(double c) const { return c; }
   template <class N>
   N at(N c) const {
     return c;
@@ -45,6 +49,8 @@ struct Entmax15Map {
   static constexpr bool kIsCheap = true;
   static constexpr bool kIsSigmaCheap = false;
   double eps() const { return 0.5; }
+  double edge(double c) const { return c - 2; }
+  double shift(double c) const { return c; }
   double at(double c) const { return 1 - 0.5 * c; }
   Vec<T> at(Vec<T> c) const { return 1 - T(0.5) * c; }
   template <class X>
@@ -63,6 +69,8 @@ struct SparsemaxMap {
   static constexpr bool kIsCheap = true;
   static constexpr bool kIsSigmaCheap = true;
   double eps() const { return 1; }
+  double edge(double c) const { return c - 1; }
+  double shift(double c) const { return c; }
   double at(double c) const { return 1 - c; }
   Vec<T> at(Vec<T> c) const { return 1 - c; }
   template <class X>
@@ -77,8 +85,8 @@ struct SparsemaxMap {
   Vec<T> step(Vec<T> f, Vec<T> s) const { return (f - 1) / s; }
 };
 
-// Any other alpha > 0. In float only 1 < alpha < 2 is accurate: above 2 the map has an infinite
-// slope at the edge of the support, and the caller computes in double.
+// Any other alpha up to 2. In float only 1 < alpha < 2 is accurate; below 1 the caller computes in
+// double.
 template <class T>
 struct GeneralMap {
   static constexpr bool kIsSparse = true;
@@ -89,6 +97,8 @@ struct GeneralMap {
       : eps_(eps), epsilon_(T(eps)), power_(T((1 - eps) / eps)), slope_(T(1 - eps)) {}
 
   double eps() const { return eps_; }
+  double edge(double c) const { return c - 1 / eps_; }
+  double shift(double c) const { return c; }
   template <class N>
   N at(N c) const {
     return c;
@@ -120,6 +130,33 @@ struct GeneralMap {
  private:
   double eps_;
   T epsilon_, power_, slope_;
+};
+
+// alpha > 2. The slope of the map is infinite at the edge of the support, and for large eps the
+// whole of a weight is decided by less than the rounding of c. Nothing is lost if scores are counted
+// from the smallest one in the support, whose weight w takes the place of c:
+//
+//     p = (eps z + w^eps)^(1/eps) where z >= 0, else 0;   z = score - smallest score in the support
+//
+// Differences of scores are known to the last digit, and sum p rises in w with a slope of at least
+// one. "c" is log w here, and "sigma" dp/dw = (w / p)^(eps - 1), which is sigma up to a factor.
+template <class T>
+struct SteepMap : GeneralMap<T> {
+  explicit SteepMap(double eps) : GeneralMap<T>(eps) {}
+
+  double edge(double) const { return -std::numeric_limits<double>::min(); }
+  double shift(double log_w) const { return -std::expm1(this->eps() * log_w) / this->eps(); }
+  template <class X>
+  ADASPARSE_INLINE void eval(X z, X log_w, X& p, X& sigma) const {
+    const X zero = all<X>(0);
+    const X w = exp<X>(log_w), base = exp<X>(log_w * T(this->eps()));
+    const auto is_above = greater(z, zero);
+    const X t = max(select(is_above, z, zero) * T(this->eps()) + base,
+                    all<X>(std::numeric_limits<T>::min()));
+    const X power = exp<X>(log_positive<X>(t) * T(1 / this->eps()));
+    p = select(is_above, power, select(greater(zero, z), zero, w));
+    sigma = select(is_above, base / t * (power / w), select(greater(zero, z), zero, all<X>(1)));
+  }
 };
 
 }  // namespace ADASPARSE_ISA

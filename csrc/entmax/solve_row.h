@@ -1,6 +1,8 @@
 // The normalizer of one row, and its weights.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <type_traits>
 
 #include "entmax/guess.h"
@@ -56,7 +58,7 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       out.c = std::log(sums.mass);
     return {out, weights != nullptr};
   } else {
-    const bool is_convex = eps > 0 && eps <= 1;
+    const bool is_convex = eps > 0;
     Guess guess;
     if (is_convex) {
       if constexpr (Map::kIsCheap)
@@ -100,8 +102,8 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
         break;
       }
       double next = c + delta;
-      // Up to alpha = 2 Newton's steps never fail but for leaving the bracket, when they come from
-      // above the root; beyond, the bracket must halve at least.
+      // From alpha = 1 on Newton's steps never fail but for leaving the bracket, when they come from
+      // above the root; below, the bracket must halve at least.
       const bool is_slow = !is_convex && high - low > 0.5 * width;
       width = high - low;
       if (is_slow || !(next > low && next < high)) {
@@ -117,6 +119,57 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
     out.scale = 1 / sums.mass;
     return {out, weights != nullptr};
   }
+}
+
+// The smallest of the scores, in falling order, that is in the support: the scores above it have
+// less than all the mass when the edge lies on it. Returns its place and sets `mass` to theirs.
+template <class T>
+int64_t last_in_support(const T* scores, int64_t count, double eps, double& mass) {
+  int64_t inside = 0, outside = count;
+  mass = 0;
+  while (outside - inside > 1) {
+    const int64_t middle = inside + (outside - inside) / 2;
+    double above = 0;
+    for (int64_t j = 0; j < middle && scores[j] > scores[middle]; ++j)
+      above += std::pow(eps * static_cast<double>(scores[j] - scores[middle]), 1 / eps);
+    if (above < 1) mass = above;
+    (above < 1 ? inside : outside) = middle;
+  }
+  return inside;
+}
+
+// Solves one row of alpha > 2, see SteepMap: `max` of the result is the smallest score in the
+// support and `c` the logarithm of its weight w. The sum of weights is convex in w, so that Newton's
+// steps from above, where the scores above are taken at the edge, never pass the root.
+template <class T>
+SolvedRow solve_row(const SteepMap<T>& map, const T* row, int64_t n, T* scratch, T*,
+                    double = -std::numeric_limits<double>::infinity()) {
+  const RowMaximum<T> top(row, n);
+  Normalizer out{static_cast<double>(top.max), 0, 1};
+  if (!out.is_regular()) return {out, false};
+  const double eps = map.eps();
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; ++j)
+    if (eps * static_cast<double>(top.max - row[j]) < 1) scratch[count++] = row[j];
+  std::sort(scratch, scratch + count, std::greater<T>());
+  double mass;
+  const int64_t last = last_in_support(scratch, count, eps, mass);
+  const T smallest = scratch[last];
+  count = last + 1;
+  const auto ties = static_cast<double>(
+      count - (std::lower_bound(scratch, scratch + count, smallest, std::greater<T>()) - scratch));
+  double w = (1 - mass) / ties;
+  Sums sums;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    sums = sum_row(map, scratch, count, smallest, std::log(w), static_cast<T*>(nullptr));
+    const double next = w - (sums.mass - 1) / sums.slope;
+    if (std::fabs(sums.mass - 1) <= tolerance<T>() || !(next > 0 && next < w)) break;
+    w = next;
+  }
+  out.max = static_cast<double>(smallest);
+  out.c = std::log(w);
+  out.scale = 1 / sums.mass;
+  return {out, false};
 }
 
 // Writes p of a solved row, and sigma to `slopes` unless that is null or p is there already.
@@ -142,7 +195,7 @@ void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row
   using X = Two<V>;
   const X shift = all<X>(static_cast<T>(solved.max));
   const X at = all<X>(static_cast<T>(map.at(solved.c)));
-  const X edge = all<X>(static_cast<T>(solved.c - 1 / map.eps()));
+  const X edge = all<X>(static_cast<T>(map.edge(solved.c)));
   for_each_two(row, n, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
     const X z = s - shift;
     X p = all<X>(0), sigma = p;

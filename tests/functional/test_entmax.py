@@ -257,7 +257,7 @@ def test_meta_and_fake_tensors_have_shapes():
     [
         ((torch.zeros(3), 0.9), ValueError, r"at least 1 and finite; got 0\.9"),
         ((torch.zeros(3), math.nan), ValueError, "got nan"),
-        ((torch.zeros(3), torch.tensor(0.5)), ValueError, r"at least 1; got 0\.5"),
+        ((torch.zeros(3), torch.tensor(0.5)), ValueError, r"at least 1 and finite; got 0\.5"),
         ((torch.zeros(3), "1.5"), TypeError, "got str"),
         ((torch.zeros(3), torch.tensor(2)), TypeError, r"got torch\.int64"),
         ((torch.zeros(3, 4), torch.ones(4)), ValueError, r"broadcast to \(3, 1\).*got \(4,\)"),

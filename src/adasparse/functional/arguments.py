@@ -8,6 +8,11 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+def is_one_or(want: int, got: int) -> bool:
+    """Whether a size is 1 or ``want``; ``in`` would not compare symbolic sizes by value."""
+    return bool(got == 1) or bool(got == want)
+
+
 def check_scores(scores: Tensor, dim: int) -> int:
     """Raise unless ``scores`` can be normalized along ``dim``; return ``dim`` counted from 0."""
     if not isinstance(scores, Tensor):
@@ -50,7 +55,7 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
     expected[dim : dim + 1] = [1] if scores.dim() else []
     padded = [1] * (len(expected) - alpha.dim()) + list(alpha.shape)
     if len(padded) != len(expected) or any(
-        got not in (1, want) for got, want in zip(padded, expected, strict=True)
+        not is_one_or(want, got) for got, want in zip(padded, expected, strict=True)
     ):
         raise ValueError(
             f"alpha must broadcast to {tuple(expected)}, the shape of scores "
@@ -60,13 +65,16 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
 
 
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
-    """Raise if an alpha in CPU memory is below ``lowest``; others would stall the device."""
-    if alpha.device.type != "cpu":
+    """Raise if an alpha in CPU memory is below ``lowest`` or infinite; others would stall."""
+    if alpha.device.type != "cpu" or not alpha.numel():
         return
-    is_fine = alpha.item() >= lowest if alpha.numel() == 1 else bool((alpha >= lowest).all())
-    if not is_fine:
-        smallest = (alpha.isnan().any().item() and math.nan) or alpha.min().item()
-        raise ValueError(f"alpha must be at least {lowest:g}; got {smallest}.")
+    if alpha.numel() == 1:
+        low = high = alpha.item()
+    else:
+        low, high = (x.item() for x in alpha.detach().aminmax())
+    if not (low >= lowest and high < math.inf):
+        bad = low if not low >= lowest else high
+        raise ValueError(f"alpha must be at least {lowest:g} and finite; got {bad}.")
 
 
 def rows_of(x: Tensor) -> Tensor:

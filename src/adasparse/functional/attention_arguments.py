@@ -4,8 +4,14 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
-from adasparse.functional.arguments import DTYPES, check_alpha_values, number_as_alpha
+from adasparse.functional.arguments import (
+    DTYPES,
+    check_alpha_values,
+    is_one_or,
+    number_as_alpha,
+)
 from adasparse.kernels import AttentionProblem
 from adasparse.kernels.problem import build, with_tensors
 
@@ -43,6 +49,8 @@ def attention_problem(
     _check_sizes(*shapes)
     _, num_heads, num_queries, head_dim = shapes[0]
     rows = (*batch, num_heads, num_queries)
+    if isinstance(attn_mask, CausalBias):
+        attn_mask, is_causal = _from_causal_bias(attn_mask, (*rows, shapes[1][2]), query, is_causal)
     if attn_mask is not None:
         attn_mask = _as_mask(attn_mask, (*rows, shapes[1][2]), query)
     if key_lengths is not None:
@@ -51,8 +59,8 @@ def attention_problem(
         _check_slopes(alibi_slopes, query)
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
-    if scale is not None and not isinstance(scale, (int, float)):
-        raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    if scale is not None:
+        _check_scale(scale)
     window_left, window_right = _window_sides(window)
     fields = {
         "query": query,
@@ -91,7 +99,7 @@ def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | N
 def compute_dtype(problem: AttentionProblem) -> torch.dtype:
     """Return float32 or float64, which alpha above 2 needs too, being steep at the edge.
 
-    Raises if an alpha in CPU memory is below 1; others would stall the device.
+    Raises if an alpha in CPU memory is below 1 or infinite; others would stall the device.
     """
     alpha = problem.alpha
     if not alpha.is_cpu or not alpha.numel():
@@ -102,7 +110,7 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
         values = alpha.tolist()  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
-    if not all(x >= 1 for x in values):
+    if not all(1 <= x < math.inf for x in values):
         check_alpha_values(alpha, 1.0)
     is_steep = problem.query.dtype == torch.float64 or max(values) > 2
     return torch.float64 if is_steep else torch.float32
@@ -133,6 +141,13 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
             "slopes": None if slopes is None else slopes.double().contiguous(),
         },
     )
+
+
+def _check_scale(scale: float) -> None:
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale must be finite; got {scale}.")
 
 
 def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
@@ -222,8 +237,9 @@ def _match_heads(
     """Expand one head where it must be; keys and values may have fewer than queries."""
     h, g, value_heads = query.shape[1], key.shape[1], value.shape[1]
     shared = value_heads if g == 1 else g
-    is_fine = h == shared or 1 in (h, shared) or (enable_gqa and shared and h % shared == 0)
-    if not is_fine or value_heads not in (1, shared):
+    is_fine = is_one_or(h, shared) or h == 1
+    is_fine = is_fine or (enable_gqa and shared > 0 and h % shared == 0)
+    if not is_fine or not is_one_or(shared, value_heads):
         raise ValueError(
             "query, key and value must have as many heads as each other, or 1; "
             f"got {h}, {g} and {value_heads}. "
@@ -243,7 +259,7 @@ def _match_heads(
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
     missing = len(target) - len(shape)
     return missing >= 0 and all(
-        got in (1, want) for got, want in zip(shape, target[missing:], strict=True)
+        is_one_or(want, got) for got, want in zip(shape, target[missing:], strict=True)
     )
 
 
@@ -262,7 +278,7 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     if alpha.dim() == 0:
         return alpha
     _check_device("alpha", alpha, query)
-    if alpha.dim() == 1 and alpha.shape[0] in (1, query.shape[1]):
+    if alpha.dim() == 1 and is_one_or(query.shape[1], alpha.shape[0]):
         return alpha
     if alpha.dim() == 1 or not _broadcasts(alpha.shape, rows):
         raise ValueError(
@@ -272,12 +288,40 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     return alpha if alpha.dim() == 4 == len(rows) else _keep_batch(alpha, rows[:-3])
 
 
+def _from_causal_bias(
+    bias: CausalBias, scores: tuple[int, ...], query: Tensor, is_causal: bool
+) -> tuple[Tensor | None, bool]:
+    """Return the mask that PyTorch's causal bias stands for, whose own memory holds nothing."""
+    sizes = bias.seq_len_q, bias.seq_len_kv
+    if sizes != scores[-2:]:
+        raise ValueError(
+            f"attn_mask must be a causal bias for {scores[-2]} queries and {scores[-1]} keys; "
+            f"got one for {sizes[0]} and {sizes[1]}."
+        )
+    if bias.variant == CausalVariant.UPPER_LEFT or sizes[0] == sizes[1]:
+        return None, True
+    return bias._materialize(query.device), is_causal
+
+
+def _check_mask_type(mask: Tensor) -> None:
+    """Raise for a tensor subclass that gives its memory a meaning of its own."""
+    own = getattr(type(mask).__torch_function__, "__func__", type(mask).__torch_function__)
+    if own not in (Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl):  # type: ignore[attr-defined]
+        raise TypeError(
+            f"attn_mask must be a plain tensor or a causal bias of torch.nn.attention.bias; "
+            f"got {type(mask).__name__}. If its numbers are the mask, pass "
+            "attn_mask.as_subclass(torch.Tensor)."
+        )
+
+
 def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or (mask.dtype != torch.bool and not mask.is_floating_point()):
         raise TypeError(
             "attn_mask must be a bool tensor, True where a key takes part, or a floating point "
             f"one to add; got {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}."
         )
+    if type(mask) is not Tensor:
+        _check_mask_type(mask)
     _check_device("attn_mask", mask, query)
     if not _broadcasts(mask.shape, scores):
         raise ValueError(

@@ -14,6 +14,7 @@ from adasparse.functional.backends import (
     BACKENDS,
     choose_backend,
     differentiable_kernels,
+    is_transformed,
     needs_registered_op,
 )
 from adasparse.functional.differentiable_attention import (
@@ -212,13 +213,22 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _support(problem: AttentionProblem, kernels: Kernels) -> SparseRows:
     rows = kernels.attention_support(prepared(problem, _kernel_dtype(problem, kernels)))
-    return with_tensors(rows, {"value": _as(rows.value, problem.query)})
+    return _without_zeros(with_tensors(rows, {"value": _as(rows.value, problem.query)}))
+
+
+def _without_zeros(rows: SparseRows) -> SparseRows:
+    """Drop the weights that rounding to their dtype has made zero."""
+    kept = rows.value != 0
+    if bool(kept.all()):
+        return rows
+    before = torch.cat((kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)))
+    return SparseRows(crow=before[rows.crow], col=rows.col[kept], value=rows.value[kept])
 
 
 def _needs_composition(problem: AttentionProblem) -> bool:
     """Whether kernels cannot read the tensors, or have nothing to do."""
     has_entries = problem.query.numel() and problem.key.numel() and problem.value.numel()
-    return not has_entries or torch._C._are_functorch_transforms_active()
+    return not has_entries or is_transformed()
 
 
 def support(problem: AttentionProblem, backend: str) -> SparseRows:

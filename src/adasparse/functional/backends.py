@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from adasparse.kernels import AttentionProblem, Kernels, cpu
 from adasparse.kernels import torch as torch_kernels
@@ -223,7 +224,7 @@ def can_read_values(*tensors: Tensor | None) -> bool:
     """
     return not (
         needs_registered_op(*tensors)
-        or torch._C._are_functorch_transforms_active()
+        or is_transformed()
         or any(x is not None and not x.is_cpu for x in tensors)
     )
 
@@ -232,12 +233,22 @@ _ORDINARY_TYPES = frozenset({Tensor, torch.nn.Parameter, type(None)})
 
 
 def needs_registered_op(*tensors: Tensor | None) -> bool:
-    """Whether a call must go through the dispatcher: while compiling, and for tensor subclasses."""
-    return torch.compiler.is_compiling() or not _ORDINARY_TYPES.issuperset(map(type, tensors))
+    """Whether a call must go through the dispatcher.
+
+    That is while compiling or tracing, which see nothing else, and for tensor subclasses.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return True
+    return not _ORDINARY_TYPES.issuperset(map(type, tensors))
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def choose_route(eager: Any, functorch: Any, registered: Any, *tensors: Tensor | None) -> Any:
     """Return the fastest of three forms of one operator that supports this call."""
     if needs_registered_op(*tensors):
         return registered
-    return functorch.apply if torch._C._are_functorch_transforms_active() else eager.apply
+    return functorch.apply if is_transformed() else eager.apply

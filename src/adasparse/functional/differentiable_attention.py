@@ -14,7 +14,7 @@ without_autocast = differentiable_kernels.without_autocast
 def _prepared(problem: AttentionProblem) -> AttentionProblem:
     """Convert the problem without reading values where that is impossible."""
     if needs_registered_op(problem.query, problem.alpha) or (
-        torch._C._are_functorch_transforms_active()
+        torch._C._functorch.is_functorch_wrapped_tensor(problem.alpha)
     ):
         is_wide = problem.query.dtype == torch.float64
         return prepared(problem, torch.float64 if is_wide else torch.float32)

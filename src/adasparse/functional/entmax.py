@@ -14,6 +14,7 @@ from adasparse.functional.arguments import (
     sum_to_alpha,
 )
 from adasparse.functional.backends import (
+    can_read_values,
     check_backend,
     choose_kernels,
     choose_route,
@@ -64,6 +65,26 @@ def _differentiable_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tu
     return grad_scores.reshape(weights.shape), sum_to_alpha(grad_alpha, alpha, batch)
 
 
+def _tangent(
+    weights: Tensor, tangent: Tensor | None, alpha: Tensor, alpha_tangent: Tensor | None
+) -> Tensor:
+    """The directional derivative in PyTorch operations, for forward-mode differentiation."""
+    batch, n = weights.shape[:-1], weights.shape[-1]
+    if weights.numel() == 0:
+        return torch.zeros_like(weights)
+    if tangent is None:
+        tangent = torch.zeros_like(weights)
+    if alpha_tangent is not None:
+        alpha_tangent = alpha_tangent.double().expand(*batch, 1).reshape(-1, 1)
+    moved = differentiable_kernels.entmax_tangent(
+        weights.reshape(-1, n),
+        tangent.reshape(-1, n),
+        alpha.double().expand(*batch, 1).reshape(-1),
+        alpha_tangent,
+    )
+    return moved.reshape(weights.shape)
+
+
 class _EagerEntmax(torch.autograd.Function):
     """entmax over the last dimension, in the form that costs an eager call the least."""
 
@@ -99,6 +120,12 @@ class _FunctorchEntmax(_EagerEntmax):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, alpha, _, ctx.backend = inputs
         ctx.save_for_backward(output, alpha)
+        ctx.save_for_forward(output, alpha)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, alpha_tangent: Tensor | None, *_: None) -> Tensor:
+        weights, alpha = ctx.saved_tensors
+        return _tangent(weights, tangent, alpha, alpha_tangent)
 
     @staticmethod
     def vmap(
@@ -166,13 +193,15 @@ def entmax(
 ) -> Tensor:
     """Turn scores into probabilities, many of them exactly zero.
 
-    Computes in float32 (float64 for float64 scores) whatever the dtype; the result of a row depends
+    Computes in float32 (float64 for float64 scores, and on CPU for alpha above 2) whatever the
+    dtype, and is exact for every alpha, however large; gradients may then exceed the range of the
+    dtype, and are infinite. The result of a row depends
     on that row alone and is the same for any number of threads. Gradients of any order exist for
     ``scores`` and ``alpha``; those above the first take a slower path in PyTorch alone.
 
     Args:
         scores: ``(..., n)``; ``-inf`` marks a masked entry.
-        alpha: At least 1. 1 is softmax, 2 is sparsemax. A tensor must broadcast against
+        alpha: At least 1 and finite. 1 is softmax, 2 is sparsemax. A tensor must broadcast against
             ``scores`` and have size 1 along ``dim``; it receives gradients.
         dim: Dimension to normalize.
         backend: ``"auto"`` follows the device of ``scores``; ``"cpu"`` is the compiled kernel for
@@ -219,6 +248,14 @@ def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
     return entmax_from(scores, 2.0, dim, lowest=1.0)
 
 
+def _is_steep(scores: Tensor, alpha: Tensor) -> bool:
+    """Whether gradients are wanted at an alpha above 2, as far as values can be read."""
+    needs_grad = torch.is_grad_enabled() and (scores.requires_grad or alpha.requires_grad)
+    if not needs_grad or not can_read_values(scores, alpha) or not alpha.numel():
+        return False
+    return (alpha.item() if alpha.numel() == 1 else alpha.max().item()) > 2
+
+
 def entmax_from(
     scores: Tensor, alpha: float | Tensor, dim: int, *, lowest: float, backend: str = "auto"
 ) -> Tensor:
@@ -230,6 +267,10 @@ def entmax_from(
     alpha = as_alpha(alpha, scores, dim, lowest=lowest)
     if scores.dim() == 0:
         return entmax_from(scores.reshape(1), alpha, 0, lowest=lowest, backend=backend).reshape(())
+    if scores.dtype != torch.float64 and _is_steep(scores, alpha):
+        # Gradients are powers of the weights, too high to take them from rounded ones.
+        wide = entmax_from(scores.double(), alpha, dim, lowest=lowest, backend=backend)
+        return wide.to(scores.dtype)
     is_last = dim == scores.dim() - 1
     if not is_last:
         scores = scores.movedim(dim, -1)

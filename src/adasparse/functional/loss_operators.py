@@ -17,6 +17,7 @@ from adasparse.functional.backends import (
     choose_backend,
     choose_kernels,
     differentiable_kernels,
+    is_transformed,
     needs_registered_op,
 )
 from adasparse.functional.entmax import entmax_from
@@ -99,13 +100,22 @@ def _differentiable_backward(
     problem: LossProblem, grad: Tensor, lowest: float, backend: str
 ) -> tuple[Tensor, Tensor]:
     """The backward pass in PyTorch operations, for gradients of gradients."""
+    grad_scores, by_row = _row_gradients(problem, lowest, backend, grad)
+    return grad_scores, sum_to_alpha(by_row, problem.alpha, problem.scores.shape[:-1])
+
+
+def _row_gradients(
+    problem: LossProblem, lowest: float, backend: str, grad: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of each row in PyTorch operations: with respect to scores, and to alpha."""
     scores, alpha = problem.scores, problem.alpha
     weights = entmax_from(scores, alpha, -1, lowest=lowest, backend=backend)
     wide = alpha.double().expand(scores.shape[0], 1).reshape(-1)
-    grad_scores, by_row = differentiable_kernels.loss_gradient(
+    if grad is None:
+        grad = weights.new_ones(scores.shape[0])
+    return differentiable_kernels.loss_gradient(
         with_tensors(problem, {"alpha": wide}), weights, grad
     )
-    return grad_scores, sum_to_alpha(by_row, alpha, scores.shape[:-1])
 
 
 class _EagerLoss(torch.autograd.Function):
@@ -165,6 +175,22 @@ class _FunctorchLoss(_EagerLoss):
         kernels = choose_kernels(ctx.backend, problem.scores)
         ctx.saved_type = type(kernels.empty_loss_saved(problem))
         ctx.save_for_backward(*tensors, *saved)
+        ctx.save_for_forward(*tensors)
+        ctx.num_saved = len(saved)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Tensor | None, ...]:
+        tensors = iter(ctx.saved_tensors)
+        problem = with_tensors(ctx.options, {name: next(tensors) for name in _TENSORS})
+        *moved, _, _ = tangents
+        by_name = dict(zip(_TENSORS, moved, strict=True))
+        by_scores, by_alpha = _row_gradients(problem, ctx.lowest, ctx.backend)
+        loss = torch.zeros_like(by_alpha)
+        if by_name["scores"] is not None:
+            loss = loss + (by_scores * by_name["scores"]).sum(-1)
+        if by_name["alpha"] is not None:
+            loss = loss + by_alpha * by_name["alpha"].reshape(-1)
+        return loss.to(_row_dtype(problem.scores)), *[None] * ctx.num_saved
 
     @staticmethod
     def vmap(
@@ -294,7 +320,7 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
         name = choose_backend(backend, problem.scores).name
         loss: Tensor = _loss_op(**vars(problem), lowest=lowest, backend=name)[0]
         return loss
-    if torch._C._are_functorch_transforms_active():
+    if is_transformed():
         options = with_tensors(problem, _NO_TENSORS)
         found: tuple[Tensor, ...] = _FunctorchLoss.apply(options, *tensors, lowest, backend)
         return found[0]

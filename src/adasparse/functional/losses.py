@@ -11,8 +11,37 @@ from adasparse.kernels import LossProblem
 REDUCTIONS = ("mean", "none", "sum")
 
 
+def _check_weight(weight: Tensor, scores: Tensor, n: int) -> None:
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight must be a tensor ({n},) or None; got {type(weight).__name__}.")
+    if weight.is_complex() or weight.dtype == torch.bool:
+        raise TypeError(f"weight must hold real numbers; got {weight.dtype}.")
+    if weight.device != scores.device:
+        raise ValueError(
+            f"weight must be on the device of scores, {scores.device}; got {weight.device}."
+        )
+    if weight.shape != (n,):
+        raise ValueError(f"weight must have shape ({n},); got {tuple(weight.shape)}.")
+
+
+def _check_options(ignore_index: int, label_smoothing: float, reduction: str) -> None:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+        raise TypeError(f"ignore_index must be an integer; got {type(ignore_index).__name__}.")
+    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, (int, float)):
+        raise TypeError(f"label_smoothing must be a number; got {type(label_smoothing).__name__}.")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be from 0 to 1; got {label_smoothing}.")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {list(REDUCTIONS)}; got {reduction!r}.")
+
+
 def _check_target(scores: Tensor, target: Tensor, dim: int) -> bool:
     """Raise unless the target fits the scores; return whether it holds distributions."""
+    if not isinstance(target, Tensor):
+        raise TypeError(
+            "target must be a tensor of classes, in integers, or of probabilities; "
+            f"got {type(target).__name__}."
+        )
     if target.device != scores.device:
         raise ValueError(
             f"target must be on the device of scores, {scores.device}; got {target.device}."
@@ -46,7 +75,8 @@ def _mean(rows: Tensor, problem: LossProblem) -> Tensor:
         total = valid.sum()
     else:
         assert problem.index is not None
-        total = torch.where(valid, problem.weight[torch.where(valid, problem.index, 0)], 0.0).sum()
+        weight = problem.weight.to(rows.dtype)
+        total = torch.where(valid, weight[torch.where(valid, problem.index, 0)], 0.0).sum()
     return rows.sum() / torch.where(total == 0, 1, total)
 
 
@@ -105,13 +135,10 @@ def entmax_loss(
     if scores.dim() == 0 or scores.shape[dim] == 0:
         raise ValueError(f"scores must have at least one class; got shape {tuple(scores.shape)}.")
     backend = check_backend(backend)
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {list(REDUCTIONS)}; got {reduction!r}.")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing must be from 0 to 1; got {label_smoothing}.")
+    _check_options(ignore_index, label_smoothing, reduction)
     n = scores.shape[dim]
-    if weight is not None and weight.shape != (n,):
-        raise ValueError(f"weight must have shape ({n},); got {tuple(weight.shape)}.")
+    if weight is not None:
+        _check_weight(weight, scores, n)
     has_probabilities = _check_target(scores, target, dim)
     alpha = as_alpha(alpha, scores, dim)
 

@@ -36,10 +36,22 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         raise TypeError(f"the reference works in float64; got {scores.dtype}.")
     if scores.numel() == 0:
         return torch.zeros_like(scores)
-    eps = alpha.double().reshape(-1, 1) - 1
+    eps = (alpha.double() - 1).expand(len(scores)).reshape(-1, 1)
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
-    z = (scores - torch.where(top.isfinite(), top, 0.0)).clamp(min=-torch.finfo(torch.float64).max)
+    clean = torch.where(bad | top.isneginf(), 0.0, scores)
+    weights = torch.where(
+        eps > 1, _steep(clean, torch.where(eps > 1, eps, 2.0)), _gentle(clean, eps)
+    )
+    total = weights.sum(-1, keepdim=True)
+    weights = torch.where(top.isneginf(), 0.0, weights / torch.where(total > 0, total, 1.0))
+    return torch.where(bad, float("nan"), weights)
+
+
+def _gentle(scores: Tensor, eps: Tensor) -> Tensor:
+    """Return the weights of an alpha up to 2, before the last rounding is divided away."""
+    top = scores.amax(-1, keepdim=True)
+    z = (scores - top).clamp(min=-torch.finfo(torch.float64).max)
     masked = scores.isneginf()
 
     def weights_at(c: Tensor) -> Tensor:
@@ -57,10 +69,33 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         middle = (low + high) / 2
         above = weights_at(middle).sum(-1, keepdim=True) > 1
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-    weights = weights_at((low + high) / 2)
-    total = weights.sum(-1, keepdim=True)
-    weights = weights / torch.where(total > 0, total, 1.0)
-    return torch.where(bad, float("nan"), weights)
+    return weights_at((low + high) / 2)
+
+
+def _steep(scores: Tensor, eps: Tensor) -> Tensor:
+    """Return the weights of an alpha above 2: bisect for the smallest weight in the support.
+
+    Scores are counted from that of the smallest weight w: ``p = (eps z + w^eps)^(1/eps)``.
+    """
+    ordered = scores.sort(-1, descending=True).values
+    place = torch.zeros_like(ordered[:, :1], dtype=torch.int64)
+    for j in range(scores.shape[-1]):  # a score is in the support if those above leave some mass
+        gap = eps * (ordered - ordered[:, j : j + 1])
+        mass = torch.where(gap > 0, gap, 0.0).pow(1 / eps).sum(-1, keepdim=True)
+        place = torch.where(mass < 1, j, place)
+    z = scores - ordered.gather(-1, place)
+    log_gap = (eps * torch.where(z > 0, z, 1.0)).log()
+
+    def weights_at(w: Tensor) -> Tensor:
+        above = (torch.logaddexp(log_gap, eps * w.log()) / eps).exp()
+        return torch.where(z > 0, above, torch.where(z == 0, w, 0.0))
+
+    low, high = torch.zeros_like(ordered[:, :1]), torch.ones_like(ordered[:, :1])
+    for _ in range(200):
+        middle = (low + high) / 2
+        is_above = weights_at(middle).sum(-1, keepdim=True) > 1
+        low, high = torch.where(is_above, low, middle), torch.where(is_above, middle, high)
+    return weights_at((low + high) / 2)
 
 
 def entmax_backward(
@@ -70,6 +105,16 @@ def entmax_backward(
     eps = alpha.double().reshape(-1, 1) - 1
     support = weights > 0
     log_p = torch.where(support, weights, 1.0).log()
+    if bool((eps > 1).all()):
+        by_scores, by_alpha = _steep_gradients(support, log_p, grad, eps)
+        return by_scores, by_alpha if with_alpha else None
+    if bool((eps > 1).any()):
+        rows = [
+            entmax_backward(weights[i : i + 1], grad[i : i + 1], alpha[i], with_alpha=True)
+            for i in range(len(weights))
+        ]
+        by_scores, all_alphas = (torch.cat(list(parts)) for parts in zip(*rows, strict=True))
+        return by_scores, all_alphas if with_alpha else None
     sigma = torch.where(support, ((1 - eps) * log_p).exp(), 0.0)
     slope = sigma.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     centered = grad - (sigma * grad).sum(-1, keepdim=True) / slope
@@ -86,6 +131,27 @@ def entmax_backward(
     tail = torch.where(y.abs() < 1, tail, (torch.expm1(safe) - safe) / safe**2)
     by_alpha = torch.where(support, -weights * log_p**2 * tail, 0.0)
     return grad_scores, torch.where(support, by_alpha * centered, 0.0).sum(-1)
+
+
+def _steep_gradients(
+    support: Tensor, log_p: Tensor, grad: Tensor, eps: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Count gradients from that of the smallest weight w, whose sigma overflows first."""
+    place = torch.where(support, log_p, torch.inf).argmin(-1, keepdim=True)
+    x = torch.where(support, log_p.gather(-1, place) - log_p, 0.0)
+    distance = torch.where(support, grad - grad.gather(-1, place), 0.0)
+    ratio = torch.where(support, ((eps - 1) * x).exp(), 0.0)
+    ratios = ratio.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    centered = torch.where(support, distance - (ratio * distance).sum(-1, keepdim=True) / ratios, 0)
+    sigma = ((1 - eps) * log_p).exp()
+    mine = torch.where(distance == 0, 0.0, sigma * distance)
+    others = ratio * (mine.sum(-1, keepdim=True) / ratios)
+    is_finite = mine.isfinite() & mine.sum(-1, keepdim=True).isfinite()
+    beyond = torch.where(centered == 0, 0.0, sigma * centered)
+    # dp/dalpha at fixed w, q = (w / p)^eps
+    q = (eps * x).exp()
+    by_alpha = log_p.exp() / eps * ((1 - q) * (1 / eps - log_p) + q * x)
+    return torch.where(is_finite, mine - others, beyond), (by_alpha * centered).sum(-1)
 
 
 def conjugate(scores: Tensor, alpha: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 Besides the functions of ``Kernels`` it has the parts that higher derivatives are made of:
 ``attention_scores``, ``weighted_values`` and ``loss_gradient`` are differentiable any number of
-times, and so is ``entmax_backward``.
+times, and so are ``entmax_backward`` and ``entmax_tangent``.
 """
 
 from adasparse.kernels.torch.attention import (
@@ -16,7 +16,7 @@ from adasparse.kernels.torch.losses import (
     loss_forward,
     loss_gradient,
 )
-from adasparse.kernels.torch.rows import entmax_backward, entmax_forward
+from adasparse.kernels.torch.rows import entmax_backward, entmax_forward, entmax_tangent
 from adasparse.kernels.torch.scores import (
     attention_scores,
     dropout_factors,
@@ -33,6 +33,7 @@ __all__ = [
     "empty_loss_saved",
     "entmax_backward",
     "entmax_forward",
+    "entmax_tangent",
     "loss_backward",
     "loss_forward",
     "loss_gradient",

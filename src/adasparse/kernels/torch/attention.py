@@ -80,7 +80,7 @@ def _backward(
     by_value = grouped(dropped).transpose(-1, -2) @ grad
     by_weights = (grad @ value.transpose(-1, -2)).reshape(b, h, q, k)
     if factors is not None:
-        by_weights = by_weights * factors
+        by_weights = torch.where(factors == 0, 0.0, by_weights * factors)
     flat_scores, flat_alpha = entmax_backward(
         weights.flatten(0, 2),
         by_weights.flatten(0, 2),

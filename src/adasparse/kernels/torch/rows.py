@@ -2,10 +2,15 @@
 
 The form of every alpha, with eps = alpha - 1 and u = score - max - c:
 ``p = exp(log1p(eps u) / eps)`` where ``1 + eps u > 0``, else 0; c makes p sum to one.
+Alpha above 2 is in ``steep.py``.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from adasparse.kernels.torch.steep import steep_backward, steep_by_alpha, steep_forward
 
 _MAX_STEPS = 100
 
@@ -30,8 +35,41 @@ def or_one(x: Tensor) -> Tensor:
     return torch.where(x == 0, 1.0, x)
 
 
+def _is_readable(alpha: Tensor) -> bool:
+    """Whether the values of alpha may be looked at: elsewhere that would stall, or is impossible."""
+    return alpha.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(alpha)
+
+
+def _by_steepness(
+    alpha: Tensor,
+    gentle: Callable[..., tuple[Tensor, ...]],
+    steep: Callable[..., tuple[Tensor, ...]],
+    *rows: Tensor,
+) -> tuple[Tensor, ...]:
+    """Apply ``gentle`` to the rows of an alpha up to 2 and ``steep`` to the others.
+
+    Args:
+        alpha: One value or ``(rows,)``.
+        gentle: Function of tensors ``(rows, ...)`` and alpha that returns such tensors.
+        steep: The same.
+        rows: Arguments ``(rows, ...)`` of both.
+    """
+    is_steep = alpha.detach() > 2 if _is_readable(alpha) else alpha.new_zeros((), dtype=torch.bool)
+    if alpha.device.type != "cpu" or not bool(is_steep.any()):
+        return gentle(*rows, alpha)
+    if bool(is_steep.all()):
+        return steep(*rows, alpha)
+    places = [is_steep.logical_not().nonzero().squeeze(-1), is_steep.nonzero().squeeze(-1)]
+    found = [
+        function(*(x[place] for x in rows), alpha[place])
+        for function, place in zip((gentle, steep), places, strict=True)
+    ]
+    order = torch.cat(places).argsort()
+    return tuple(torch.cat(pair)[order] for pair in zip(*found, strict=True))
+
+
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
-    """Solve for the normalizer by Newton's method inside a shrinking bracket.
+    """Solve for the normalizer of each row.
 
     Args:
         scores: ``(rows, n)``; ``-inf`` marks a masked entry.
@@ -43,6 +81,21 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     if scores.numel() == 0:
         return torch.zeros_like(scores)
     wide = scores.to(compute_dtype(scores, alpha))
+    (weights,) = _by_steepness(alpha, _gentle_forward, _steep_forward, wide)
+    return weights.to(scores.dtype)
+
+
+def _steep_forward(scores: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    return (steep_forward(scores, excess(alpha, scores)),)
+
+
+def _gentle_forward(wide: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    """Solve by Newton's method inside a shrinking bracket.
+
+    Args:
+        wide: Scores ``(rows, n)``.
+        alpha: One value or ``(rows,)``.
+    """
     eps = excess(alpha, wide)
     top = wide.amax(-1, keepdim=True)
     bad = wide.isnan().any(-1, keepdim=True) | top.isposinf()
@@ -58,7 +111,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         p = torch.where(inside, exponent.exp(), 0.0)
         return p, p / t
 
-    log_n = torch.log(torch.tensor(float(scores.shape[-1]), dtype=wide.dtype, device=wide.device))
+    log_n = torch.log(torch.tensor(float(wide.shape[-1]), dtype=wide.dtype, device=wide.device))
     low = torch.zeros_like(top)
     high = torch.where(eps == 0, log_n, -torch.expm1(-eps * log_n) / or_one(eps)).expand_as(low)
     c, width, tolerance = low, high, 8 * torch.finfo(wide.dtype).eps
@@ -72,14 +125,14 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         step = torch.where(eps == 0, log_mass, -torch.expm1(-eps * log_mass) / or_one(eps))
         low, high = torch.where(mass >= 1, c, low), torch.where(mass <= 1, c, high)
         newton = c + step * mass / or_one(slope)
-        # Up to alpha = 2 Newton's steps never fail; above, the bracket must halve at least.
+        # From 1 to 2 Newton's steps never fail; elsewhere the bracket must halve at least.
         is_slow = ((eps > 1) | (eps < 0)) & (high - low > width / 2)
         width = high - low
         is_good = (newton >= low) & (newton <= high) & ~is_slow
         c = torch.where(is_good, newton, (low + high) / 2)
     p, _ = at(c)
     p = p / or_one(p.sum(-1, keepdim=True))
-    return torch.where(bad, float("nan"), p).to(scores.dtype)
+    return (torch.where(bad, float("nan"), p),)
 
 
 def second_tail(y: Tensor) -> Tensor:
@@ -112,16 +165,56 @@ def entmax_backward(
 ) -> tuple[Tensor, Tensor | None]:
     """See ``RowKernels.entmax_backward``; the gradients are themselves differentiable."""
     wide = weights.to(compute_dtype(weights, alpha.detach()))
+    grad_scores, grad_alpha = _by_steepness(
+        alpha, _gentle_backward, _steep_backward, wide, grad.to(wide.dtype)
+    )
+    return grad_scores.to(weights.dtype), grad_alpha.double() if with_alpha else None
+
+
+def _steep_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    return steep_backward(weights, grad, excess(alpha, weights))
+
+
+def _gentle_backward(wide: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     eps = excess(alpha, wide)
     support, log_p, sigma = support_terms(wide, eps)
     # A gradient that is not finite must not leak out of the support.
-    grad = torch.where(support, grad.to(wide.dtype), 0.0)
+    grad = torch.where(support, grad, 0.0)
     slope = or_one(sigma.sum(-1, keepdim=True))
     mean = (sigma * grad).sum(-1, keepdim=True) / slope
     centered = torch.where(support, grad - mean, 0.0)
     nan = torch.where(wide.isnan(), wide, 0.0)
-    grad_scores = (sigma * centered + nan).to(weights.dtype)
-    if not with_alpha:
-        return grad_scores, None
     grad_alpha = (_by_alpha(wide, sigma, log_p, eps) * centered + nan).sum(-1)
-    return grad_scores, grad_alpha.double()
+    return sigma * centered + nan, grad_alpha
+
+
+def entmax_tangent(
+    weights: Tensor, tangent: Tensor, alpha: Tensor, alpha_tangent: Tensor | None
+) -> Tensor:
+    """Return the directional derivative of entmax ``(rows, n)``; differentiable.
+
+    Args:
+        weights: entmax of the scores ``(rows, n)``.
+        tangent: Direction of the scores.
+        alpha: One value or ``(rows,)`` in float64.
+        alpha_tangent: Direction of alpha ``(rows, 1)`` or of one value, or None.
+    """
+    # The derivative with respect to scores is symmetric.
+    by_scores, _ = entmax_backward(weights, tangent, alpha, with_alpha=False)
+    if alpha_tangent is None:
+        return by_scores
+    wide = weights.to(compute_dtype(weights, alpha.detach()))
+    (by_alpha,) = _by_steepness(alpha, _gentle_by_alpha, _steep_by_alpha, wide)
+    return by_scores + (by_alpha * alpha_tangent.to(by_alpha)).to(weights.dtype)
+
+
+def _steep_by_alpha(weights: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    return (steep_by_alpha(weights, excess(alpha, weights)),)
+
+
+def _gentle_by_alpha(weights: Tensor, alpha: Tensor) -> tuple[Tensor]:
+    eps = excess(alpha, weights)
+    support, log_p, sigma = support_terms(weights, eps)
+    fixed = torch.where(support, _by_alpha(weights, sigma, log_p, eps), 0.0)
+    total = fixed.sum(-1, keepdim=True) / or_one(sigma.sum(-1, keepdim=True))
+    return (fixed - sigma * total + torch.where(weights.isnan(), weights, 0.0),)

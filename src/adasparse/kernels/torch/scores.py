@@ -153,12 +153,40 @@ def dropout_factors(problem: AttentionProblem) -> Tensor | None:
     return (y >= threshold).to(dtype) / (1 - problem.dropout_p)
 
 
+def _are_finite(x: Tensor) -> bool:
+    """Whether all numbers are finite; False where looking at them would stall or is impossible."""
+    is_readable = (
+        x.is_cpu
+        and type(x) is Tensor
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
+        and not torch._C._are_functorch_transforms_active()
+    )
+    return is_readable and bool(x.isfinite().all())
+
+
+def _product_of_support(weights: Tensor, value: Tensor) -> Tensor:
+    """``weights @ value`` where a weight of zero leaves NaN and infinite values out of the sum."""
+    if _are_finite(value):
+        return weights @ value
+    output = weights @ torch.where(value.isfinite(), value, 0.0)
+    kinds = torch.cat((value.isposinf() | value.isnan(), value.isneginf() | value.isnan()), -1)
+    counts = (weights != 0).to(value.dtype) @ kinds.to(value.dtype)
+    rises, falls = (counts > 0).chunk(2, -1)
+    beyond = torch.where(rises & falls, torch.nan, torch.where(rises, torch.inf, -torch.inf))
+    return torch.where(rises | falls, beyond.to(output.dtype), output)
+
+
 def weighted_values(problem: AttentionProblem, weights: Tensor) -> Tensor:
-    """Return ``weights @ value`` after dropout, ``(b, h, q, e)``; padded values never matter."""
+    """Return ``weights @ value`` after dropout, ``(b, h, q, e)``.
+
+    Padded values, and those of weight zero, never matter.
+    """
     factors = dropout_factors(problem)
     if factors is not None:
         weights = weights * factors
     value = without_padding(problem.value.to(weights.dtype), problem.key_lengths)
     b, h, q, k = weights.shape
     g, e = value.shape[1], value.shape[3]
-    return (weights.reshape(b, g, h // max(g, 1) * q, k) @ value).reshape(b, h, q, e)
+    grouped = weights.reshape(b, g, h // max(g, 1) * q, k)
+    return _product_of_support(grouped, value).reshape(b, h, q, e)
