@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.evidence.report.logs import read_logs
 from benchmarks.evidence.report.longcontext import longcontext_page
 from benchmarks.evidence.report.pretrained import pretrained_page
+from benchmarks.evidence.report.translation import translation_page
 from benchmarks.evidence.workshop import ROOT
 
 DOCS = ROOT / "docs" / "results"
@@ -14,5 +15,9 @@ def write_pages(results: Path, docs: Path = DOCS) -> list[Path]:
     """Write every page that there are logs for; return their paths."""
     logs = read_logs(results)
     speed = results.parent / "longcontext" / "speed.json"
-    pages = [longcontext_page(logs, docs, speed), pretrained_page(logs, docs)]
+    pages = [
+        longcontext_page(logs, docs, speed),
+        pretrained_page(logs, docs),
+        translation_page(logs, docs, results.parent / "translation"),
+    ]
     return [path for path in pages if path is not None]
