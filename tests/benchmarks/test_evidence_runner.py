@@ -18,7 +18,7 @@ from benchmarks.evidence.runner import (
     run_pieces,
     states,
 )
-from benchmarks.evidence.workshop import ROOT, OutOfTimeError, Workshop
+from benchmarks.evidence.workshop import ROOT, NotReadyError, OutOfTimeError, Workshop
 
 DECLARED = """
 .shared: &shared {width: 8}
@@ -140,6 +140,24 @@ def test_failure_is_marked_and_passed_over(declared, workshop):
     assert any("diverged" in x and FAILED in x for x in messages)
     (pieces[1].folder(workshop.work) / FAILED).unlink()
     assert run_pieces(pieces, workshop, {"count": _count}, report=_silent) == ["count/long/1"]
+
+
+def test_piece_that_needs_others_waits_for_them(declared, workshop):
+    pieces = read_pieces(declared)
+
+    def needs_the_long_one(piece, workshop):
+        if piece.seed == 1 and piece.run == "plain" and not pieces[1].is_done(workshop.results):
+            raise NotReadyError("count/plain/1 needs count/long/1.")
+        return _count(piece, workshop)
+
+    messages = []
+    kinds = {"count": needs_the_long_one}
+    done = run_pieces(pieces, workshop, kinds, report=messages.append)
+    assert done == ["count/long/1", "count/plain/1", "count/plain/2"]
+    assert "count/plain/1 needs count/long/1." in messages
+    pieces[1].log(workshop.results).unlink()
+    pieces[0].log(workshop.results).unlink()
+    assert run_pieces(pieces[:1], workshop, kinds, report=_silent) == []  # and it ends
 
 
 def test_piece_of_another_runner_is_passed_over(declared, workshop):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from benchmarks.evidence.report.heads import heads_page
 from benchmarks.evidence.report.logs import read_logs
 from benchmarks.evidence.report.longcontext import longcontext_page
 from benchmarks.evidence.report.pretrained import pretrained_page
@@ -17,6 +18,7 @@ def write_pages(results: Path, docs: Path = DOCS) -> list[Path]:
     speed = results.parent / "longcontext" / "speed.json"
     pages = [
         longcontext_page(logs, docs, speed),
+        heads_page(logs, docs, results),
         pretrained_page(logs, docs),
         translation_page(logs, docs, results.parent / "translation"),
     ]
