@@ -37,12 +37,12 @@ def _state(piece: Piece, workshop: Workshop) -> str:
     if piece.is_done(workshop.results):
         return "done"
     folder = piece.folder(workshop.work)
+    if not folder.is_dir():
+        return "missing"
     if (folder / FAILED).is_file():
         return "failed"
     with lock(piece, workshop) as is_ours:
-        if not is_ours:
-            return "running"
-    return "begun" if folder.is_dir() else "missing"
+        return "begun" if is_ours else "running"
 
 
 @contextmanager

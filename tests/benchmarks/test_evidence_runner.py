@@ -164,6 +164,7 @@ def test_piece_of_another_runner_is_passed_over(declared, workshop):
     pieces = read_pieces(declared)
     with lock(pieces[0], workshop) as is_ours:
         assert is_ours
+        pieces[0].folder(workshop.work).mkdir(parents=True)
         assert states(pieces, workshop)[0].state == "running"
         done = run_pieces(pieces, workshop, {"count": _count}, report=_silent)
     assert done == ["count/long/1", "count/plain/2"]
@@ -244,6 +245,8 @@ def test_command_that_fails_tells_how_its_messages_end(workshop, tmp_path):
 
 def test_plan_counts_hours_that_are_left(declared, workshop):
     pieces = read_pieces(declared)
+    assert {x.state for x in states(pieces, workshop)} == {"missing"}
+    assert not workshop.work.exists()  # to look changes nothing
     run_pieces(pieces[:1], workshop, {"count": _count}, report=_silent)
     table = plan_table(states(pieces, workshop)).splitlines()
     assert table[0].split() == [
