@@ -15,8 +15,8 @@ import sys
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from adasparse.cli import machine
-from adasparse.cli.timing import best_times
+from adasparse import diagnostics
+from adasparse.bench.timing import best_times
 from adasparse.integrations.huggingface import SparsityConfig, inspect_heads, sparsify
 
 VOCABULARY = 1000
@@ -107,8 +107,8 @@ def main() -> None:
     if options.json:
         about = {
             "command": " ".join(["benchmarks/huggingface.py", *sys.argv[1:]]),
-            "cpu": machine.processor()["model"],
-            "isa": machine.kernels()["isa"],
+            "cpu": diagnostics.processor()["model"],
+            "isa": diagnostics.kernels()["isa"],
             "threads": torch.get_num_threads(),
         }
         print(json.dumps({**about, "rows": rows}, indent=2))

@@ -21,8 +21,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
-from adasparse.cli import machine
-from adasparse.cli.timing import best_times
+from adasparse import diagnostics
+from adasparse.bench.timing import best_times
 from adasparse.longcontext import (
     TASKS,
     LongContextConfig,
@@ -151,7 +151,7 @@ def main() -> None:
     if options.json:
         about = {
             "command": " ".join(["benchmarks/longcontext.py", *sys.argv[1:]]),
-            "cpu": machine.processor()["model"],
+            "cpu": diagnostics.processor()["model"],
             "threads": options.threads,
         }
         print(json.dumps({**about, "rows": rows}, indent=2))

@@ -7,8 +7,8 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from adasparse.analysis.draw import accuracy_by_length, save_figure
-from adasparse.training.files import write_text
+from adasparse._files import write_atomically
+from adasparse.analysis.figures import accuracy_by_length, save_figure
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "longcontext"
@@ -44,7 +44,7 @@ def main() -> None:
     speed = RESULTS / "speed.json"
     if speed.exists():
         parts += _speed_section(json.loads(speed.read_text()))
-    write_text(PAGE, "\n".join(parts))
+    write_atomically(PAGE, "\n".join(parts))
 
 
 def _method(result: dict) -> str:

@@ -19,15 +19,15 @@ from statistics import median
 
 import torch
 
-from adasparse.cli import machine
-from adasparse.longcontext.ladder import evaluate_run
+from adasparse import diagnostics
+from adasparse._files import write_atomically
+from adasparse.longcontext.language_eval import evaluate_reading
 from adasparse.longcontext.lm import train_language
-from adasparse.longcontext.reading import evaluate_reading
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
 from adasparse.longcontext.sweep import run_one
+from adasparse.longcontext.task_eval import evaluate_run
 from adasparse.training import ProgressBar, read_log, read_recipe
-from adasparse.training.files import write_text
-from adasparse.training.folder import RECIPE
+from adasparse.training.run_folder import RECIPE
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "longcontext"
@@ -127,13 +127,13 @@ def _about(recipe: LongContextRecipe, output: Path) -> dict:
         "minutes": median(y["time"] - x["time"] for x, y in pairwise(log)) * len(log) / 60,
         "loss": log[-1]["loss"],
         "recipe": settings,
-        "machine": {"cpu": machine.processor()["model"], "torch": torch.__version__},
+        "machine": {"cpu": diagnostics.processor()["model"], "torch": torch.__version__},
     }
 
 
 def _write(name: str, result: object) -> None:
     text = json.dumps(result, indent=1, ensure_ascii=False)
-    write_text(RESULTS / f"{name}.json", text + "\n")
+    write_atomically(RESULTS / f"{name}.json", text + "\n")
 
 
 if __name__ == "__main__":

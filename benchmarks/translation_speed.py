@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from adasparse.cli import machine
+from adasparse import diagnostics
 from adasparse.training import TokenBatches, read_recipe
 from adasparse.training.trainer import count_tokens
 from adasparse.translation.data import PreparedData
@@ -193,7 +193,7 @@ def main() -> None:
     if options.json:
         about = {
             "command": " ".join(["benchmarks/translation_speed.py", *sys.argv[1:]]),
-            "cpu": machine.processor()["model"],
+            "cpu": diagnostics.processor()["model"],
             "threads": torch.get_num_threads(),
             "repeats": options.repeats,
         }

@@ -1,75 +1,116 @@
-// Python's door to the kernels. Tensors arrive as addresses: the caller has checked type, shape
-// and contiguity, and keeps them alive for the length of the call.
+// Python's access to the kernels. Tensors arrive as addresses: adasparse.kernels.cpu has checked
+// type, shape and contiguity, and keeps them alive for the length of the call. All arguments are
+// named. std::bad_alloc of any thread becomes MemoryError.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <cstring>
 
+#include "attention/arrange.h"
 #include "dispatch.h"
+#include "parallel.h"
+#include "tuning.h"
 
 namespace nb = nanobind;
+using nb::literals::operator""_a;
 
 namespace {
 
-using Address = uintptr_t;
-
-const adasparse::Kernels* current = nullptr;
+using adasparse::AttentionInput;
+using adasparse::MaskKind;
+using adasparse::SavedSupport;
+using adasparse::Type;
+using Address = uintptr_t;               // 0 for a tensor that is not there
+using Strides = std::array<int64_t, 4>;  // of (b, h, n, size), the last of which is 1
 
 template <class T>
 T* at(Address address) {
   return reinterpret_cast<T*>(address);
 }
 
-adasparse::Target target_of(Address index, Address probability, Address weight,
-                            int64_t ignore_index, double smoothing) {
-  return {at<const int64_t>(index), at<const void>(probability), at<const void>(weight),
-          ignore_index, smoothing};
+// ---------------------------------------------------------------- rows
+
+void entmax_forward(Type type, Address scores, Address weights, Address alpha, int64_t alpha_stride,
+                    int64_t rows, int64_t n, int threads) {
+  adasparse::current_kernels().entmax_forward({
+      .type = type,
+      .scores = at<const void>(scores),
+      .weights = at<void>(weights),
+      .alpha = at<const double>(alpha),
+      .alpha_stride = alpha_stride,
+      .rows = rows,
+      .n = n,
+      .threads = threads,
+  });
 }
 
-void entmax_forward(int type, Address scores, Address weights, Address alpha,
-                    int64_t alpha_stride, int64_t rows, int64_t n, int threads) {
-  current->entmax_forward({static_cast<adasparse::Type>(type), at<const void>(scores),
-                           at<void>(weights), at<const double>(alpha), alpha_stride, rows, n,
-                           threads});
-}
-
-void entmax_backward(int type, Address weights, Address grad, Address grad_scores,
+void entmax_backward(Type type, Address weights, Address grad, Address grad_scores,
                      Address grad_alpha, Address alpha, int64_t alpha_stride, int64_t rows,
                      int64_t n, int threads) {
-  current->entmax_backward({static_cast<adasparse::Type>(type), at<const void>(weights),
-                            at<const void>(grad), at<void>(grad_scores), at<double>(grad_alpha),
-                            at<const double>(alpha), alpha_stride, rows, n, threads});
+  adasparse::current_kernels().entmax_backward({
+      .type = type,
+      .weights = at<const void>(weights),
+      .grad = at<const void>(grad),
+      .grad_scores = at<void>(grad_scores),
+      .grad_alpha = at<double>(grad_alpha),
+      .alpha = at<const double>(alpha),
+      .alpha_stride = alpha_stride,
+      .rows = rows,
+      .n = n,
+      .threads = threads,
+  });
 }
 
-void loss_forward(int type, Address scores, Address loss, Address state, Address index,
-                  Address probability, Address weight, int64_t ignore_index, double smoothing,
-                  Address alpha, int64_t alpha_stride, int64_t rows, int64_t n, int threads) {
-  current->loss_forward({static_cast<adasparse::Type>(type), at<const void>(scores),
-                         at<double>(loss), at<double>(state),
-                         target_of(index, probability, weight, ignore_index, smoothing),
-                         at<const double>(alpha), alpha_stride, rows, n, threads});
+void make_target(adasparse::Target* self, Address index, Address probability, Address weight,
+                 int64_t ignore_index, double smoothing) {
+  new (self) adasparse::Target{
+      .index = at<const int64_t>(index),
+      .probability = at<const void>(probability),
+      .weight = at<const void>(weight),
+      .ignore_index = ignore_index,
+      .smoothing = smoothing,
+  };
 }
 
-void loss_backward(int type, Address scores, Address state, Address grad, Address grad_scores,
-                   Address grad_alpha, Address index, Address probability, Address weight,
-                   int64_t ignore_index, double smoothing, Address alpha, int64_t alpha_stride,
-                   int64_t rows, int64_t n, int threads) {
-  current->loss_backward({static_cast<adasparse::Type>(type), at<const void>(scores),
-                          at<const double>(state), at<const double>(grad), at<void>(grad_scores),
-                          at<double>(grad_alpha),
-                          target_of(index, probability, weight, ignore_index, smoothing),
-                          at<const double>(alpha), alpha_stride, rows, n, threads});
+void loss_forward(Type type, Address scores, Address loss, Address state,
+                  const adasparse::Target& target, Address alpha, int64_t alpha_stride,
+                  int64_t rows, int64_t n, int threads) {
+  adasparse::current_kernels().loss_forward({
+      .type = type,
+      .scores = at<const void>(scores),
+      .loss = at<double>(loss),
+      .state = at<double>(state),
+      .target = target,
+      .alpha = at<const double>(alpha),
+      .alpha_stride = alpha_stride,
+      .rows = rows,
+      .n = n,
+      .threads = threads,
+  });
+}
+
+void loss_backward(Type type, Address scores, Address state, Address grad, Address grad_scores,
+                   Address grad_alpha, const adasparse::Target& target, Address alpha,
+                   int64_t alpha_stride, int64_t rows, int64_t n, int threads) {
+  adasparse::current_kernels().loss_backward({
+      .type = type,
+      .scores = at<const void>(scores),
+      .state = at<const double>(state),
+      .grad = at<const double>(grad),
+      .grad_scores = at<void>(grad_scores),
+      .grad_alpha = at<double>(grad_alpha),
+      .target = target,
+      .alpha = at<const double>(alpha),
+      .alpha_stride = alpha_stride,
+      .rows = rows,
+      .n = n,
+      .threads = threads,
+  });
 }
 
 // ---------------------------------------------------------------- attention
-
-using Sizes = std::array<int64_t, 7>;
-using Strides = std::array<int64_t, 4>;
 
 adasparse::RowsOf rows_of(Address data, const Strides& strides) {
   return {at<const void>(data), {strides[0], strides[1], strides[2]}};
@@ -79,188 +120,205 @@ adasparse::WritableRows writable_rows(Address data, const Strides& strides) {
   return {at<void>(data), {strides[0], strides[1], strides[2]}};
 }
 
-void make_input(adasparse::AttentionInput* self, bool is_double, const Sizes& sizes, Address query,
+void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t heads, int64_t groups,
+                int64_t q, int64_t k, int64_t d, int64_t e, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
                 Address value, const Strides& value_strides, Address alpha,
-                const Strides& alpha_strides, int mask_kind, Address mask,
+                const Strides& alpha_strides, MaskKind mask_kind, Address mask,
                 const Strides& mask_strides, Address key_lengths, Address slopes, double scale,
-                bool is_causal, double dropout_p, uint64_t seed, int threads) {
-  new (self) adasparse::AttentionInput{
-      is_double,
-      sizes[0],
-      sizes[1],
-      sizes[2],
-      sizes[3],
-      sizes[4],
-      sizes[5],
-      sizes[6],
-      rows_of(query, query_strides),
-      rows_of(key, key_strides),
-      rows_of(value, value_strides),
-      at<const double>(alpha),
-      {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
-      static_cast<adasparse::MaskKind>(mask_kind),
-      at<const void>(mask),
-      {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
-      at<const int64_t>(key_lengths),
-      at<const double>(slopes),
-      scale,
-      is_causal,
-      dropout_p,
-      seed,
-      threads};
+                bool is_causal, int64_t window_left, int64_t window_right, int64_t window_position,
+                double dropout_p, uint64_t seed, int threads) {
+  new (self) AttentionInput{
+      .is_double = is_double,
+      .batch = batch,
+      .heads = heads,
+      .groups = groups,
+      .q = q,
+      .k = k,
+      .d = d,
+      .e = e,
+      .query = rows_of(query, query_strides),
+      .key = rows_of(key, key_strides),
+      .value = rows_of(value, value_strides),
+      .alpha = at<const double>(alpha),
+      .alpha_strides = {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
+      .mask_kind = mask_kind,
+      .mask = at<const void>(mask),
+      .mask_strides = {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
+      .key_lengths = at<const int64_t>(key_lengths),
+      .slopes = at<const double>(slopes),
+      .scale = scale,
+      .is_causal = is_causal,
+      .window_left = window_left,
+      .window_right = window_right,
+      .window_position = window_position,
+      .dropout_p = dropout_p,
+      .seed = seed,
+      .threads = threads,
+  };
 }
 
-// The support that a forward has kept, until it moves into tensors.
-class Support {
- public:
-  explicit Support(const adasparse::AttentionInput& in)
-      : in_(in),
-        blocks_per_head_((in.q + adasparse::kBlockRows - 1) / adasparse::kBlockRows),
-        blocks_(static_cast<size_t>(in.batch * in.heads * blocks_per_head_)),
-        counts_(static_cast<size_t>(in.batch * in.heads * in.q)) {}
-  ~Support() {
-    for (auto& block : blocks_) release(block);
-  }
-  Support(const Support&) = delete;
-  Support& operator=(const Support&) = delete;
-
-  adasparse::SupportBlock* blocks() { return blocks_.data(); }
-  int64_t* counts() { return counts_.data(); }
-
-  // Decides which heads are dense, fills is_dense (heads) and offsets (rows + 1), and returns the
-  // number of entries of the others.
-  int64_t arrange(Address offsets_address, Address dense_address, double dense_share) {
-    auto* offsets = at<int64_t>(offsets_address);
-    auto* is_dense = at<uint8_t>(dense_address);
-    int64_t total = 0;
-    for (int64_t head = 0; head < in_.batch * in_.heads; ++head) {
-      const int64_t length =
-          in_.key_lengths ? std::min(in_.k, in_.key_lengths[head / in_.heads]) : in_.k;
-      bool dense = false;
-      for (int64_t i = 0; i < blocks_per_head_; ++i)
-        dense |= blocks_[static_cast<size_t>(head * blocks_per_head_ + i)].is_dropped;
-      double entries = 0, visible = 0;
-      for (int64_t i = 0; i < in_.q; ++i) {
-        entries += static_cast<double>(counts_[static_cast<size_t>(head * in_.q + i)]);
-        visible += static_cast<double>(in_.is_causal ? std::min(length, i + 1) : length);
-      }
-      dense |= entries > dense_share * visible;
-      is_dense[head] = dense;
-      for (int64_t i = 0; i < in_.q; ++i) {
-        offsets[head * in_.q + i] = total;
-        if (!dense) total += counts_[static_cast<size_t>(head * in_.q + i)];
-      }
-    }
-    offsets[in_.batch * in_.heads * in_.q] = total;
-    return total;
-  }
-
-  // Moves the entries where offsets say they belong.
-  void move(Address offsets_address, Address dense_address, Address index, Address weight) {
-    const auto* offsets = at<const int64_t>(offsets_address);
-    const auto* is_dense = at<const uint8_t>(dense_address);
-    const size_t size = in_.is_double ? 8 : 4;
-    const int64_t count = static_cast<int64_t>(blocks_.size());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(in_.threads) if (count > 64)
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t head = i / blocks_per_head_;
-      auto& block = blocks_[static_cast<size_t>(i)];
-      if (!is_dense[head] && block.size) {
-        const int64_t row = head * in_.q + i % blocks_per_head_ * adasparse::kBlockRows;
-        const auto first = static_cast<size_t>(offsets[row]);
-        const auto entries = static_cast<size_t>(block.size);
-        std::memcpy(at<int32_t>(index) + first, block.index, entries * 4);
-        std::memcpy(at<char>(weight) + first * size, block.weight, entries * size);
-      }
-      release(block);
-    }
-  }
-
- private:
-  static void release(adasparse::SupportBlock& block) {
-    std::free(block.index);
-    std::free(block.weight);
-    block = {};
-  }
-  adasparse::AttentionInput in_;
-  int64_t blocks_per_head_;
-  std::vector<adasparse::SupportBlock> blocks_;
-  std::vector<int64_t> counts_;
-};
-
-void attention_forward(const adasparse::AttentionInput& in, Address out, const Strides& strides,
-                       Address weights, Address state, Support* support, int64_t row_limit,
-                       double dense_share) {
-  current->attention_forward({in, writable_rows(out, strides), at<double>(state),
-                              support ? support->counts() : nullptr,
-                              support ? support->blocks() : nullptr, at<void>(weights), row_limit,
-                              dense_share, false});
+void attention_forward(const AttentionInput& input, Address out, const Strides& out_strides,
+                       Address weights, Address state, SavedSupport* support,
+                       int64_t support_bytes) {
+  adasparse::current_kernels().attention_forward({
+      .in = input,
+      .out = writable_rows(out, out_strides),
+      .state = at<double>(state),
+      .counts = support ? support->counts().data() : nullptr,
+      .blocks = support ? support->blocks().data() : nullptr,
+      .weights = at<void>(weights),
+      .row_limit = adasparse::row_limit_of(input, support_bytes),
+      .dense_share = adasparse::dense_share_of(input),
+      .is_scores_only = false,
+  });
 }
 
-void attention_scores(const adasparse::AttentionInput& in) {
-  current->attention_forward({in, {}, nullptr, nullptr, nullptr, nullptr, 0, 0, true});
+void attention_support(const AttentionInput& input, SavedSupport& support) {
+  adasparse::current_kernels().attention_forward({
+      .in = input,
+      .out = {},
+      .state = nullptr,
+      .counts = support.counts().data(),
+      .blocks = support.blocks().data(),
+      .weights = nullptr,
+      .row_limit = adasparse::kNoRowLimit,
+      .dense_share = 1,
+      .is_scores_only = false,
+  });
 }
 
-void attention_backward(const adasparse::AttentionInput& in, Address grad,
-                        const Strides& grad_strides, Address weights, Address state,
-                        Address offsets, Address index, Address weight, Address is_dense, Address grad_query,
+void attention_scores(const AttentionInput& input) {
+  adasparse::current_kernels().attention_forward({
+      .in = input,
+      .out = {},
+      .state = nullptr,
+      .counts = nullptr,
+      .blocks = nullptr,
+      .weights = nullptr,
+      .row_limit = 0,
+      .dense_share = 0,
+      .is_scores_only = true,
+  });
+}
+
+int64_t arrange(SavedSupport& self, const AttentionInput& input, Address offsets, Address is_dense,
+                bool keeps_all) {
+  const double share = keeps_all ? 1 : adasparse::dense_share_of(input);
+  self.find_dense(share, at<uint8_t>(is_dense));
+  return self.place(at<const uint8_t>(is_dense), at<int64_t>(offsets));
+}
+
+void move(SavedSupport& self, Address offsets, Address is_dense, Address index, Address weight) {
+  self.move(at<const uint8_t>(is_dense), at<const int64_t>(offsets), at<int32_t>(index),
+            at<void>(weight));
+}
+
+void attention_backward(const AttentionInput& input, Address grad, const Strides& grad_strides,
+                        Address weights, Address state, Address offsets, Address index,
+                        Address weight, Address is_dense, Address grad_query,
                         const Strides& grad_query_strides, Address grad_key,
                         const Strides& grad_key_strides, Address grad_value,
-                        const Strides& grad_value_strides, Address grad_alpha,
-                        Address grad_slopes, Address grad_mask, const Strides& grad_mask_strides) {
-  current->attention_backward(
-      {in,
-       rows_of(grad, grad_strides),
-       at<const void>(weights),
-       at<const double>(state),
-       at<const int64_t>(offsets),
-       at<const int32_t>(index),
-       at<const void>(weight),
-       at<const uint8_t>(is_dense),
-       writable_rows(grad_query, grad_query_strides),
-       writable_rows(grad_key, grad_key_strides),
-       writable_rows(grad_value, grad_value_strides),
-       at<double>(grad_alpha),
-       at<double>(grad_slopes),
-       at<void>(grad_mask),
-       {grad_mask_strides[0], grad_mask_strides[1], grad_mask_strides[2], grad_mask_strides[3]}});
+                        const Strides& grad_value_strides, Address grad_alpha, Address grad_slopes,
+                        Address grad_mask, const Strides& grad_mask_strides) {
+  const Strides& mask = grad_mask_strides;
+  adasparse::current_kernels().attention_backward({
+      .in = input,
+      .grad = rows_of(grad, grad_strides),
+      .weights = at<const void>(weights),
+      .state = at<const double>(state),
+      .offsets = at<const int64_t>(offsets),
+      .index = at<const int32_t>(index),
+      .weight = at<const void>(weight),
+      .is_dense = at<const uint8_t>(is_dense),
+      .grad_query = writable_rows(grad_query, grad_query_strides),
+      .grad_key = writable_rows(grad_key, grad_key_strides),
+      .grad_value = writable_rows(grad_value, grad_value_strides),
+      .grad_alpha = at<double>(grad_alpha),
+      .grad_slopes = at<double>(grad_slopes),
+      .grad_mask = at<void>(grad_mask),
+      .grad_mask_strides = {mask[0], mask[1], mask[2], mask[3]},
+  });
+}
+
+constexpr Strides kNoStrides{0, 0, 0, 0};
+
+void bind_rows(nb::module_& m) {
+  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  nb::enum_<Type>(m, "Type", "Element type of the rows of an operator or loss.")
+      .value("FLOAT32", Type::kFloat32)
+      .value("FLOAT64", Type::kFloat64)
+      .value("BFLOAT16", Type::kBFloat16)
+      .value("FLOAT16", Type::kFloat16);
+  m.def("entmax_forward", &entmax_forward, nb::kw_only(), "type"_a, "scores"_a, "weights"_a,
+        "alpha"_a, "alpha_stride"_a, "rows"_a, "n"_a, "threads"_a, unlocked);
+  m.def("entmax_backward", &entmax_backward, nb::kw_only(), "type"_a, "weights"_a, "grad"_a,
+        "grad_scores"_a, "grad_alpha"_a, "alpha"_a, "alpha_stride"_a, "rows"_a, "n"_a, "threads"_a,
+        unlocked);
+  nb::class_<adasparse::Target>(m, "Target", "Targets of the rows of a loss.")
+      .def("__init__", &make_target, nb::kw_only(), "index"_a, "probability"_a, "weight"_a,
+           "ignore_index"_a, "smoothing"_a);
+  m.def("loss_forward", &loss_forward, nb::kw_only(), "type"_a, "scores"_a, "loss"_a, "state"_a,
+        "target"_a, "alpha"_a, "alpha_stride"_a, "rows"_a, "n"_a, "threads"_a, unlocked);
+  m.def("loss_backward", &loss_backward, nb::kw_only(), "type"_a, "scores"_a, "state"_a, "grad"_a,
+        "grad_scores"_a, "grad_alpha"_a, "target"_a, "alpha"_a, "alpha_stride"_a, "rows"_a, "n"_a,
+        "threads"_a, unlocked);
+}
+
+void bind_attention(nb::module_& m) {
+  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  nb::enum_<MaskKind>(m, "MaskKind", "Meaning of an attention mask.")
+      .value("NONE", MaskKind::kNone)
+      .value("BOOL", MaskKind::kBool)
+      .value("ADDED", MaskKind::kAdded);
+  nb::class_<AttentionInput>(m, "AttentionInput", "One attention call: see AttentionProblem.")
+      .def("__init__", &make_input, nb::kw_only(), "is_double"_a, "batch"_a, "heads"_a, "groups"_a,
+           "q"_a, "k"_a, "d"_a, "e"_a, "query"_a, "query_strides"_a, "key"_a, "key_strides"_a,
+           "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
+           "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
+           "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a, "is_causal"_a = false,
+           "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0.,
+           "seed"_a = 0, "threads"_a);
+  nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
+      .def(nb::init<const AttentionInput&>(), "input"_a)
+      .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,
+           "keeps_all"_a = false, unlocked,
+           "Decides which heads are dense, fills offsets and is_dense and returns the number of "
+           "entries of the other heads.")
+      .def("move", &move, nb::kw_only(), "offsets"_a, "is_dense"_a, "index"_a, "weight"_a, unlocked,
+           "Moves the entries to where offsets say.");
+  m.attr("SUPPORT_BYTES") = adasparse::kSupportBytes;
+  m.def(
+      "saves_weights",
+      [](const AttentionInput& input) { return adasparse::current_kernels().saves_weights(input); },
+      "input"_a, unlocked, "Whether the forward saves weights whole, not as a support.");
+  m.def("attention_forward", &attention_forward, "input"_a, nb::kw_only(), "out"_a, "out_strides"_a,
+        "weights"_a = 0, "state"_a = 0, "support"_a = nb::none(),
+        "support_bytes"_a = adasparse::kSupportBytes, unlocked);
+  m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
+  m.def("attention_scores", &attention_scores, "input"_a, unlocked,
+        "Computes scores and nothing else, to measure them.");
+  m.def("attention_backward", &attention_backward, "input"_a, nb::kw_only(), "grad"_a,
+        "grad_strides"_a, "weights"_a = 0, "state"_a = 0, "offsets"_a = 0, "index"_a = 0,
+        "weight"_a = 0, "is_dense"_a = 0, "grad_query"_a, "grad_query_strides"_a, "grad_key"_a,
+        "grad_key_strides"_a, "grad_value"_a, "grad_value_strides"_a, "grad_alpha"_a = 0,
+        "grad_slopes"_a = 0, "grad_mask"_a = 0, "grad_mask_strides"_a = kNoStrides, unlocked);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
   m.doc() = "The kernels of adasparse, over raw addresses. Use adasparse.kernels.cpu instead.";
-  current = &adasparse::kernels_named(adasparse::available_isas().front());
-
   m.def("available_isas", &adasparse::available_isas,
-        "The instruction sets compiled in that this processor runs, best first.");
-  m.def("isa", [] { return std::string(current->name); }, "The instruction set in use.");
+        "Returns the instruction sets compiled in that this processor runs, best first.");
   m.def(
-      "use_isa", [](const std::string& name) { current = &adasparse::kernels_named(name); },
-      nb::arg("name"), "Switches to another instruction set.");
-#if defined(_OPENMP)
-  m.attr("has_openmp") = true;
-#else
-  m.attr("has_openmp") = false;
-#endif
-
-  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  m.def("entmax_forward", &entmax_forward, unlocked);
-  m.def("entmax_backward", &entmax_backward, unlocked);
-  m.def("loss_forward", &loss_forward, unlocked);
-  m.def("loss_backward", &loss_backward, unlocked);
-
-  nb::class_<adasparse::AttentionInput>(m, "AttentionInput").def("__init__", &make_input);
-  nb::class_<Support>(m, "Support")
-      .def(nb::init<const adasparse::AttentionInput&>())
-      .def("arrange", &Support::arrange, unlocked)
-      .def("move", &Support::move, unlocked);
+      "isa", [] { return std::string(adasparse::current_kernels().name); },
+      "Returns the instruction set in use.");
   m.def(
-      "has_short_rows",
-      [](const adasparse::AttentionInput& in) { return current->has_short_rows(in); }, unlocked);
-  m.def("attention_forward", &attention_forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-        nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), unlocked);
-  m.def("attention_scores", &attention_scores, unlocked);
-  m.def("attention_backward", &attention_backward, unlocked);
+      "use_isa",
+      [](const std::string& name) { adasparse::use_kernels(adasparse::kernels_named(name)); },
+      "name"_a, "Switches to another instruction set.");
+  m.attr("has_openmp") = adasparse::has_openmp();
+  bind_rows(m);
+  bind_attention(m);
 }

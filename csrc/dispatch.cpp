@@ -1,26 +1,35 @@
 #include "dispatch.h"
 
+#include <atomic>
 #include <stdexcept>
 
 namespace adasparse {
 namespace {
 
 std::vector<const Kernels*> available() {
-  std::vector<const Kernels*> found;
+  std::vector<const Kernels*> isas;
 #if defined(ADASPARSE_X86)
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
   if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    found.push_back(&kAvx512Kernels);
-  if (has_avx2) found.push_back(&kAvx2Kernels);
+    isas.push_back(&kAvx512Kernels);
+  if (has_avx2) isas.push_back(&kAvx2Kernels);
 #endif
-  found.push_back(&kBaselineKernels);
-  return found;
+  isas.push_back(&kBaselineKernels);
+  return isas;
+}
+
+std::atomic<const Kernels*>& current() {
+  static std::atomic<const Kernels*> kernels{available().front()};
+  return kernels;
 }
 
 }  // namespace
+
+const Kernels& current_kernels() { return *current().load(); }
+void use_kernels(const Kernels& kernels) { current() = &kernels; }
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;

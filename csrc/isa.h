@@ -2,7 +2,7 @@
 // by ADASPARSE_ISA and is compiled with the flags of that set.
 #pragma once
 
-#include "attention.h"
-#include "attention_backward.h"
-#include "entmax.h"
+#include "attention/backward.h"
+#include "attention/forward.h"
+#include "entmax/operator.h"
 #include "loss.h"

@@ -4,13 +4,13 @@
 namespace adasparse {
 extern const Kernels kAvx2Kernels;
 const Kernels kAvx2Kernels = {
-    "avx2",
-    avx2::entmax_forward,
-    avx2::entmax_backward,
-    avx2::loss_forward,
-    avx2::loss_backward,
-    avx2::has_short_rows,
-    avx2::attention_forward,
-    avx2::attention_backward,
+    .name = "avx2",
+    .entmax_forward = avx2::entmax_forward,
+    .entmax_backward = avx2::entmax_backward,
+    .loss_forward = avx2::loss_forward,
+    .loss_backward = avx2::loss_backward,
+    .saves_weights = avx2::saves_weights,
+    .attention_forward = avx2::attention_forward,
+    .attention_backward = avx2::attention_backward,
 };
 }  // namespace adasparse

@@ -4,13 +4,13 @@
 namespace adasparse {
 extern const Kernels kAvx512Kernels;
 const Kernels kAvx512Kernels = {
-    "avx512",
-    avx512::entmax_forward,
-    avx512::entmax_backward,
-    avx512::loss_forward,
-    avx512::loss_backward,
-    avx512::has_short_rows,
-    avx512::attention_forward,
-    avx512::attention_backward,
+    .name = "avx512",
+    .entmax_forward = avx512::entmax_forward,
+    .entmax_backward = avx512::entmax_backward,
+    .loss_forward = avx512::loss_forward,
+    .loss_backward = avx512::loss_backward,
+    .saves_weights = avx512::saves_weights,
+    .attention_forward = avx512::attention_forward,
+    .attention_backward = avx512::attention_backward,
 };
 }  // namespace adasparse

@@ -4,13 +4,13 @@
 namespace adasparse {
 extern const Kernels kBaselineKernels;
 const Kernels kBaselineKernels = {
-    "baseline",
-    baseline::entmax_forward,
-    baseline::entmax_backward,
-    baseline::loss_forward,
-    baseline::loss_backward,
-    baseline::has_short_rows,
-    baseline::attention_forward,
-    baseline::attention_backward,
+    .name = "baseline",
+    .entmax_forward = baseline::entmax_forward,
+    .entmax_backward = baseline::entmax_backward,
+    .loss_forward = baseline::loss_forward,
+    .loss_backward = baseline::loss_backward,
+    .saves_weights = baseline::saves_weights,
+    .attention_forward = baseline::attention_forward,
+    .attention_backward = baseline::attention_backward,
 };
 }  // namespace adasparse

@@ -1,4 +1,4 @@
-// What every instruction set offers: one table of plain functions over raw pointers.
+// The interface of every instruction set: one table of plain functions over raw pointers.
 // This file is shared by all of them and holds no code.
 #pragma once
 
@@ -21,10 +21,10 @@ struct EntmaxForward {
 
 struct EntmaxBackward {
   Type type;
-  const void* weights;      // (rows, n), what the forward returned
-  const void* grad;         // (rows, n), gradient of the loss by the weights
-  void* grad_scores;        // (rows, n)
-  double* grad_alpha;       // (rows) or null
+  const void* weights;  // (rows, n), as the forward returned them
+  const void* grad;     // (rows, n), gradient with respect to the weights
+  void* grad_scores;    // (rows, n)
+  double* grad_alpha;   // (rows) or null
   const double* alpha;
   int64_t alpha_stride;
   int64_t rows, n;
@@ -42,7 +42,7 @@ struct Target {
   double smoothing;
 };
 
-constexpr int kRowState = 3;  // what the forward keeps of a row: max, c, scale
+constexpr int kRowState = 3;  // numbers of a row saved for backward: max, c, scale
 
 struct LossForward {
   Type type;
@@ -60,7 +60,7 @@ struct LossBackward {
   Type type;
   const void* scores;   // (rows, n)
   const double* state;  // (rows, kRowState)
-  const double* grad;   // (rows), gradient by the loss of each row
+  const double* grad;   // (rows), gradient with respect to the loss of each row
   void* grad_scores;    // (rows, n)
   double* grad_alpha;   // (rows) or null
   Target target;
@@ -85,7 +85,8 @@ struct WritableRows {
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
 // Scores are scale <q_i, k_j> - slope |i + k - q - j| + mask; see AttentionProblem in Python. All
-// numbers are float, or double if is_double.
+// numbers are float, or double if is_double. Which keys a query sees follows from key_lengths,
+// is_causal and the window: attention/visible.h.
 struct AttentionInput {
   bool is_double;
   int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
@@ -100,21 +101,24 @@ struct AttentionInput {
   const double* slopes;        // (heads) or null
   double scale;
   bool is_causal;
+  // Query i sees keys from window_position + i - window_left to window_position + i + window_right,
+  // both included; a negative window_left or window_right is no limit on that side.
+  int64_t window_left, window_right, window_position;
   double dropout_p;
   uint64_t seed;
   int threads;
 };
 
-// The forward works on this many rows of one head at a time and keeps their support together.
+// The forward works on this many rows of one head at a time and saves their support together.
 constexpr int64_t kBlockRows = 48;
 
 // Support of a block of rows: the entries of one row after those of another. Memory of malloc,
-// owned by whoever made the array of blocks.
+// owned by the array of blocks (see SavedSupport in attention/arrange.h).
 struct SupportBlock {
   int32_t* index;
   void* weight;
   int64_t size, capacity;
-  bool is_dropped;  // more than the limit: nothing is kept
+  bool is_dropped;  // more than the limit: nothing is saved
 };
 
 struct AttentionForward {
@@ -123,14 +127,14 @@ struct AttentionForward {
   double* state;         // (batch, heads, q, kRowState) or null
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
-  void* weights;         // (batch, heads, q, k) where has_short_rows, in place of blocks; or null
-  int64_t row_limit;     // a block of rows keeps no more than this times its rows
+  void* weights;         // (batch, heads, q, k) where saves_weights, in place of blocks; or null
+  int64_t row_limit;     // a block of rows saves no more than this times its rows
   double dense_share;    // rows with a larger share of weights in the support are multiplied whole
   bool is_scores_only;   // stop after the scores, to measure them
 };
 
 // Whole weights, or the support: then rows of dense heads have no entries in offsets, and their
-// weights are computed again from `state`.
+// weights are recomputed from `state`.
 struct AttentionBackward {
   AttentionInput in;
   RowsOf grad;             // (batch, heads, q, e)
@@ -139,13 +143,13 @@ struct AttentionBackward {
   const int64_t* offsets;  // (batch * heads * q + 1) into index and weight
   const int32_t* index;
   const void* weight;
-  const uint8_t* is_dense;   // (batch, heads)
-  WritableRows grad_query;   // (batch, heads, q, d)
-  WritableRows grad_key;     // (batch, groups, k, d)
-  WritableRows grad_value;   // (batch, groups, k, e)
-  double* grad_alpha;        // (batch, heads, q) or null
-  double* grad_slopes;       // (batch, heads, q) or null
-  void* grad_mask;           // zeros, or null
+  const uint8_t* is_dense;       // (batch, heads)
+  WritableRows grad_query;       // (batch, heads, q, d)
+  WritableRows grad_key;         // (batch, groups, k, d)
+  WritableRows grad_value;       // (batch, groups, k, e)
+  double* grad_alpha;            // (batch, heads, q) or null
+  double* grad_slopes;           // (batch, heads, q) or null
+  void* grad_mask;               // zeros, or null
   int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
 };
 
@@ -155,7 +159,7 @@ struct Kernels {
   void (*entmax_backward)(const EntmaxBackward&);
   void (*loss_forward)(const LossForward&);
   void (*loss_backward)(const LossBackward&);
-  bool (*has_short_rows)(const AttentionInput&);
+  bool (*saves_weights)(const AttentionInput&);
   void (*attention_forward)(const AttentionForward&);
   void (*attention_backward)(const AttentionBackward&);
 };

@@ -7,7 +7,7 @@
 // but the gradient.
 #pragma once
 
-#include "entmax.h"
+#include "entmax/operator.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -16,9 +16,13 @@ namespace ADASPARSE_ISA {
 template <class V>
 ADASPARSE_INLINE V first_tail(V x) {
   if constexpr (sizeof(x[0]) == 4)
-    return horner(x, 1.f / 2.f, 2.f / 6.f, 3.f / 24.f, 4.f / 120.f, 5.f / 720.f, 6.f / 5040.f, 7.f / 40320.f, 8.f / 362880.f, 9.f / 3628800.f);
+    return horner(x, 1.f / 2.f, 2.f / 6.f, 3.f / 24.f, 4.f / 120.f, 5.f / 720.f, 6.f / 5040.f,
+                  7.f / 40320.f, 8.f / 362880.f, 9.f / 3628800.f);
   else
-    return horner(x, 1. / 2., 2. / 6., 3. / 24., 4. / 120., 5. / 720., 6. / 5040., 7. / 40320., 8. / 362880., 9. / 3628800., 10. / 39916800., 11. / 479001600., 12. / 6227020800., 13. / 87178291200., 14. / 1307674368000., 15. / 20922789888000., 16. / 355687428096000.);
+    return horner(x, 1. / 2., 2. / 6., 3. / 24., 4. / 120., 5. / 720., 6. / 5040., 7. / 40320.,
+                  8. / 362880., 9. / 3628800., 10. / 39916800., 11. / 479001600., 12. / 6227020800.,
+                  13. / 87178291200., 14. / 1307674368000., 15. / 20922789888000.,
+                  16. / 355687428096000.);
 }
 
 // Calls body(z, u, p) over the vectors of a solved row that touch its support; p is normalized.
@@ -39,7 +43,7 @@ ADASPARSE_INLINE void for_each_support(const Map& map, const T* row, int64_t n,
   });
 }
 
-// The conjugate less the maximum.
+// The conjugate minus the maximum.
 template <class T, class Map>
 double conjugate(const Map& map, const T* row, int64_t n, const Normalizer& solved) {
   const double eps = map.eps();
@@ -50,7 +54,7 @@ double conjugate(const Map& map, const T* row, int64_t n, const Normalizer& solv
   int64_t pending = 0;
   for_each_support(map, row, n, solved, [&](V u, V p, int, int64_t) ADASPARSE_INLINE_BODY {
     partial += select(greater(p, V{}), p * u, V{});
-    if (++pending % kBlock == 0) {
+    if (++pending % kChunkPairs == 0) {
       total += sum_lanes<T>(partial);
       partial = V{};
     }
@@ -60,7 +64,7 @@ double conjugate(const Map& map, const T* row, int64_t n, const Normalizer& solv
   return solved.c + eps / (1 + eps) * total - (solved.scale - 1) * (1 + eps * total) / (1 + eps);
 }
 
-// The derivative of the conjugate by alpha, -dOmega(p)/dalpha at fixed p.
+// The derivative of the conjugate with respect to alpha, -dOmega(p)/dalpha at fixed p.
 template <class T>
 ADASPARSE_INLINE Vec<T> conjugate_by_alpha(Vec<T> u, Vec<T> p, double eps) {
   using V = Vec<T>;
@@ -75,7 +79,7 @@ ADASPARSE_INLINE Vec<T> conjugate_by_alpha(Vec<T> u, Vec<T> p, double eps) {
   return select(greater(p, V{}), p * (u / alpha - u_by_alpha) / alpha, V{});
 }
 
-// What a row's target asks for, read through the element type of the scores.
+// The target of a row, read through the element type of the scores.
 template <class IO>
 class RowTarget {
  public:
@@ -93,10 +97,11 @@ class RowTarget {
   int64_t index() const { return index_; }
   double weight(int64_t k) const { return weight_ ? static_cast<double>(widen(weight_[k])) : 1; }
 
-  // a_k; without a distribution, less what the chosen class has of its own.
+  // a_k; without a distribution, minus the mass of the chosen class.
   double spread(int64_t k) const {
     const double target = probability_ ? static_cast<double>(widen(probability_[k])) : 0;
-    return weight(k) * ((1 - target_.smoothing) * target + target_.smoothing / static_cast<double>(n_));
+    return weight(k) *
+           ((1 - target_.smoothing) * target + target_.smoothing / static_cast<double>(n_));
   }
   double chosen() const { return probability_ ? 0 : (1 - target_.smoothing) * weight(index_); }
 
@@ -136,8 +141,7 @@ void loss_forward_rows(const LossForward& a, int64_t first, int64_t last, double
         widen_row(scores, n, in.get());
         row = in.get();
       }
-      bool filled;
-      const Normalizer solved = solve_row<T>(map, row, n, work.get(), nullptr, &filled);
+      const Normalizer solved = solve_row<T>(map, row, n, work.get(), nullptr).normalizer;
       state[0] = solved.max;
       state[1] = solved.c;
       state[2] = solved.scale;
@@ -193,15 +197,16 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
         V by_alpha{};
         double total = 0;
         int64_t pending = 0;
-        for_each_support(map, row, n, solved, [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
-          store_first(grad + j, p * factor, count);
-          if (!a.grad_alpha) return;
-          by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
-          if (++pending % kBlock == 0) {
-            total += sum_lanes<T>(by_alpha);
-            by_alpha = V{};
-          }
-        });
+        for_each_support(map, row, n, solved,
+                         [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+                           store_first(grad + j, p * factor, count);
+                           if (!a.grad_alpha) return;
+                           by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
+                           if (++pending % kChunkPairs == 0) {
+                             total += sum_lanes<T>(by_alpha);
+                             by_alpha = V{};
+                           }
+                         });
         if (a.grad_alpha) a.grad_alpha[i] = mass * (total + sum_lanes<T>(by_alpha));
       } else {
         const bool is_nan = std::isnan(solved.max);
@@ -217,13 +222,13 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
 }
 
 inline void loss_forward(const LossForward& a) {
-  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+  for_each_block(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
     loss_forward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
   });
 }
 
 inline void loss_backward(const LossBackward& a) {
-  for_each_run(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+  for_each_block(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
     loss_backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
   });
 }

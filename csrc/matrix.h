@@ -3,6 +3,7 @@
 
 #include "parallel.h"
 #include "rows.h"
+#include "tuning.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -42,10 +43,10 @@ ADASPARSE_INLINE void with_count(int64_t count, const Body& body) {
     with_count<Max - 1>(count, body);
 }
 
-// Calls body(size, offset) for stretches of 8, 4, 2 or 1 vectors, at most `widest`, that make up
+// Calls body(size, offset) for tiles of 8, 4, 2 or 1 vectors, at most `widest`, that make up
 // `count`.
 template <class Body>
-ADASPARSE_INLINE void for_each_stretch(int64_t count, int64_t widest, const Body& body) {
+ADASPARSE_INLINE void for_each_tile(int64_t count, int64_t widest, const Body& body) {
   int64_t at = 0;
   for (; widest >= 8 && count - at >= 8; at += 8) body(std::integral_constant<int, 8>{}, at);
   for (; widest >= 4 && count - at >= 4; at += 4) body(std::integral_constant<int, 4>{}, at);
@@ -199,8 +200,8 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
       store(panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T> + t * kPanel<T>, Vec<T>{});
 }
 
-// Entries ahead whose rows are fetched: rows are read in no order, mostly from beyond the cache.
-constexpr int64_t kAhead = 4;
+// Rows are read in no order, mostly from beyond the cache: those of later entries are fetched
+// early.
 template <int N, class T>
 ADASPARSE_INLINE void fetch(const T* row) {
   for (int x = 0; x < N * kVectorBytes; x += 64)
@@ -212,13 +213,13 @@ template <class T>
 void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* weight,
                  int64_t count, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
-  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+  for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     const T* from = rows + offset * width;
     Vec<T> sum[N] = {};
     for (int64_t e = 0; e < count; ++e) {
       const T* row = from + index[e] * stride;
-      fetch<N>(from + index[smaller(e + kAhead, count - 1)] * stride);
+      fetch<N>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
       const Vec<T> w = broadcast(weight[e]);
 #pragma GCC unroll 8
       for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
@@ -232,7 +233,7 @@ template <class T>
 void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t count,
                  int64_t vectors, T* rows) {
   constexpr int width = Lanes<T>::count;
-  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+  for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     Vec<T> row[N];
     for (int x = 0; x < N; ++x) row[x] = load(from + (offset + x) * width);
@@ -248,9 +249,9 @@ void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t c
 // to (d) += sum_e e.*factor rows[e.row] (d) over entries e, d in vectors, for rows in the cache.
 template <class T, class Entry>
 ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entries, int64_t count,
-                               T Entry::*factor, int64_t vectors, T* to) {
+                               T Entry::* factor, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
-  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+  for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     const T* from = rows + offset * width;
     Vec<T> sum[N];
@@ -267,18 +268,18 @@ ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entri
 
 // to[e] = <left, rows[index[e]]>, d in vectors.
 template <class T>
-void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index,
-                 int64_t count, int64_t vectors, T* to) {
+void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index, int64_t count,
+                 int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   if (vectors == 0) fill(to, count, T(0));
-  for_each_stretch(vectors, 8, [&](auto n, int64_t offset) {
+  for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     const T* from = rows + offset * width;
     Vec<T> mine[N];
     for (int x = 0; x < N; ++x) mine[x] = load(left + (offset + x) * width);
     for (int64_t e = 0; e < count; ++e) {
       const T* row = from + index[e] * stride;
-      fetch<N>(from + index[smaller(e + kAhead, count - 1)] * stride);
+      fetch<N>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
       Vec<T> sum = mine[0] * load(row);
 #pragma GCC unroll 8
       for (int x = 1; x < N; ++x) sum += mine[x] * load(row + x * width);

@@ -1,69 +1,73 @@
-// Work shared out among threads in pieces that do not depend on how many there are.
+// Tasks divided among threads so that results do not depend on how many there are.
+//
+// An exception thrown in any thread, such as std::bad_alloc, ends the loop and reaches the caller.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <vector>
-
-#if defined(_OPENMP)
-#include <omp.h>
-#else
-#include <thread>
-#endif
 
 namespace adasparse {
-namespace ADASPARSE_ISA {
 
-// A thread's share of the items, the first that is not taken yet and the end, on a line of its own.
-struct alignas(64) Share {
-  std::atomic<int64_t> next;
-  int64_t end;
+// The tasks [0, total), a run of neighbors for each of several threads.
+class TaskQueues {
+ public:
+  TaskQueues(int64_t total, int threads);
+  ~TaskQueues();
+  TaskQueues(const TaskQueues&) = delete;
+  TaskQueues& operator=(const TaskQueues&) = delete;
+
+  // The next task for a thread, or -1 if none is left. It begins with its own run, which lies
+  // in its cache since PyTorch divides the rows of a tensor in the same way, and then takes from
+  // threads that are slower.
+  int64_t next(int thread);
+  void stop();
+
+ private:
+  struct Queue;
+  Queue* queues_;
+  int threads_;
+  std::atomic<bool> is_stopped_{false};
 };
 
+// Calls run(context, queues, thread) in each of `threads` threads. Rethrows the first exception
+// after all of them have ended. Compiled once, in parallel.cpp, and not per instruction set.
+void run_in_threads(int threads, TaskQueues& queues, void* context,
+                    void (*run)(void* context, TaskQueues& queues, int thread));
+
+// Whether threads are those of OpenMP, which PyTorch shares.
+bool has_openmp();
+
 // Calls body(work, i) for i in [0, total). Every thread has a `work` of its own, made by make().
-// It begins with a share of neighbours, which lie in its cache since PyTorch divides the rows of a
-// tensor in the same way, and then takes from those who are slower.
+// Make and Body are lambdas of the caller, so that each instruction set has an instance of its own.
 template <class Make, class Body>
 void parallel_with(int64_t total, int threads, const Make& make, const Body& body) {
-  if (threads <= 1 || total <= 1) {
-    if (total <= 0) return;
+  if (total <= 0) return;
+  if (threads <= 1 || total == 1) {
     auto&& work = make();
     for (int64_t i = 0; i < total; ++i) body(work, i);
     return;
   }
-  std::vector<Share> shares(threads);
-  for (int t = 0; t < threads; ++t) {
-    shares[t].next = total * t / threads;
-    shares[t].end = total * (t + 1) / threads;
-  }
-  const auto run = [&](int thread) {
-    auto&& work = make();
-    for (int t = 0; t < threads; ++t) {
-      Share& share = shares[(thread + t) % threads];
-      for (int64_t i; (i = share.next.fetch_add(1)) < share.end;) body(work, i);
-    }
-  };
-#if defined(_OPENMP)
-#pragma omp parallel num_threads(threads)
-  run(omp_get_thread_num());
-#else
-  std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; ++t) helpers.emplace_back(run, t);
-  run(0);
-  for (auto& helper : helpers) helper.join();
-#endif
+  struct Call {
+    const Make& make;
+    const Body& body;
+  } call{make, body};
+  TaskQueues queues(total, threads);
+  run_in_threads(threads, queues, &call, [](void* context, TaskQueues& from, int thread) {
+    const Call& mine = *static_cast<const Call*>(context);
+    auto&& work = mine.make();
+    for (int64_t i; (i = from.next(thread)) >= 0;) mine.body(work, i);
+  });
 }
 
-// Calls body(begin, end) for consecutive pieces of [0, total) of `piece` items each.
+// Calls body(begin, end) for consecutive blocks of [0, total) of `block` items each.
 template <class Body>
-void parallel_for(int64_t total, int64_t piece, int threads, const Body& body) {
+void parallel_for(int64_t total, int64_t block, int threads, const Body& body) {
   struct Nothing {};
-  parallel_with((total + piece - 1) / piece, threads, [] { return Nothing{}; },
+  parallel_with((total + block - 1) / block, threads, [] { return Nothing{}; },
                 [&](Nothing&, int64_t i) {
-                  const int64_t begin = i * piece;
-                  body(begin, begin + piece < total ? begin + piece : total);
+                  const int64_t begin = i * block;
+                  body(begin, begin + block < total ? begin + block : total);
                 });
 }
 
-}  // namespace ADASPARSE_ISA
 }  // namespace adasparse

@@ -3,9 +3,12 @@
 
 #include <type_traits>
 
+#if defined(__F16C__) && defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "entmax/maps.h"
 #include "kernels.h"
-#include "scratch.h"
-#include "solve.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -83,8 +86,8 @@ void widen_row(const IO* from, int64_t n, T* to) {
 #if defined(__F16C__) && defined(__AVX2__)
   if constexpr (std::is_same_v<IO, Float16> && std::is_same_v<T, float>)
     for (; j + 8 <= n; j += 8)
-      _mm256_storeu_ps(to + j,
-                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j))));
+      _mm256_storeu_ps(
+          to + j, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j))));
 #endif
   for (; j < n; ++j) to[j] = widen(from[j]);
 }
@@ -100,8 +103,8 @@ void narrow_row(const T* from, int64_t n, IO* to) {
   for (; j < n; ++j) narrow(from[j], to + j);
 }
 
-// Computing in double costs speed and is kept for double data and for the exponents at which
-// float has not enough digits: above 2 the slope at the edge of the support is infinite.
+// Computing in double costs speed and is reserved for double data and for the exponents at which
+// float has too few digits: above 2 the slope at the edge of the support is infinite.
 inline bool needs_double(double alpha) { return alpha > 2 || alpha < 1; }
 
 // Calls body(map) with the map for this alpha.
@@ -122,10 +125,14 @@ ADASPARSE_INLINE void with_map(double alpha, const Body& body) {
 template <class Body>
 void with_types(Type type, bool wide, const Body& body) {
   switch (type) {
-    case Type::kFloat32: return wide ? body(float{}, double{}) : body(float{}, float{});
-    case Type::kFloat64: return body(double{}, double{});
-    case Type::kBFloat16: return wide ? body(BFloat16{}, double{}) : body(BFloat16{}, float{});
-    case Type::kFloat16: return wide ? body(Float16{}, double{}) : body(Float16{}, float{});
+    case Type::kFloat32:
+      return wide ? body(float{}, double{}) : body(float{}, float{});
+    case Type::kFloat64:
+      return body(double{}, double{});
+    case Type::kBFloat16:
+      return wide ? body(BFloat16{}, double{}) : body(BFloat16{}, float{});
+    case Type::kFloat16:
+      return wide ? body(Float16{}, double{}) : body(Float16{}, float{});
   }
 }
 

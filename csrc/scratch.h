@@ -5,26 +5,26 @@
 #include <cstdint>
 #include <new>
 
+#include "tuning.h"
+
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-// What a thread gives back, kept for its next call: fresh pages of the system take longer than most
-// of what is done in them.
+// Memory that a thread has released, kept for its next call: fresh pages of the system take longer
+// than most of what is done in them.
 class KeptMemory {
  public:
   KeptMemory() = default;
-  ~KeptMemory() {
-    for (int i = 0; i < count_; ++i) release(blocks_[i].data);
-  }
+  ~KeptMemory() { clear(); }
   KeptMemory(const KeptMemory&) = delete;
   KeptMemory& operator=(const KeptMemory&) = delete;
 
-  // At least `bytes`, aligned to a line of the cache; `bytes` becomes what it really is.
+  // At least `bytes`, aligned to a cache line; `bytes` becomes the real size.
   void* take(size_t& bytes) {
     int best = -1;
     for (int i = 0; i < count_; ++i)
       if (blocks_[i].size >= bytes && (best < 0 || blocks_[i].size < blocks_[best].size)) best = i;
-    if (best < 0 || blocks_[best].size / 4 > bytes) return ::operator new(bytes, kAlignment);
+    if (best < 0 || blocks_[best].size / 4 > bytes) return allocate(bytes);
     const Block block = blocks_[best];
     blocks_[best] = blocks_[--count_];
     total_ -= block.size;
@@ -32,26 +32,30 @@ class KeptMemory {
     return block.data;
   }
   void give(void* data, size_t bytes) {
-    if (count_ == kMostBlocks || total_ + bytes > kMostBytes) return release(data);
+    if (count_ == kKeptBlocks || total_ + bytes > kKeptBytes) return release(data);
     blocks_[count_++] = {data, bytes};
     total_ += bytes;
   }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
-  static constexpr int kMostBlocks = 16;
-#if defined(__SANITIZE_ADDRESS__)
-  static constexpr size_t kMostBytes = 0;  // so that use after the end is found
-#else
-  static constexpr size_t kMostBytes = size_t{8} << 20;
-#endif
   struct Block {
     void* data;
     size_t size;
   };
+  // Where memory is short, what is kept is released first.
+  void* allocate(size_t bytes) {
+    if (void* data = ::operator new(bytes, kAlignment, std::nothrow)) return data;
+    clear();
+    return ::operator new(bytes, kAlignment);
+  }
   static void release(void* data) { ::operator delete(data, kAlignment); }
+  void clear() {
+    while (count_ > 0) release(blocks_[--count_].data);
+    total_ = 0;
+  }
 
-  Block blocks_[kMostBlocks];
+  Block blocks_[kKeptBlocks];
   int count_ = 0;
   size_t total_ = 0;
 };
@@ -61,7 +65,7 @@ inline KeptMemory& kept_memory() {
   return kept;
 }
 
-// Aligned memory, given back at the end of the scope by the thread that took it.
+// Aligned memory, released at the end of the scope by the thread that took it.
 template <class T>
 class Scratch {
  public:

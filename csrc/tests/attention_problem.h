@@ -1,4 +1,4 @@
-// A problem of attention, and its solution by the formulas in double with all weights at hand.
+// An attention problem, and its solution by the formulas in double with all weights at hand.
 #pragma once
 
 #include <array>
@@ -46,19 +46,21 @@ class Rows {
           for (int64_t t = 0; t < sizes_[3]; ++t) all.push_back(data_[at(b, h, i) + t]);
     return all;
   }
-  adasparse::RowsOf view() const {
-    return {data_.data(), {strides_[0], strides_[1], strides_[2]}};
-  }
+  adasparse::RowsOf view() const { return {data_.data(), {strides_[0], strides_[1], strides_[2]}}; }
 
  private:
   using Strides = std::array<int64_t, 3>;
   static Strides strides_of(Layout layout, int64_t heads, int64_t n, int64_t d) {
     const int64_t row = d + 3;
     switch (layout) {
-      case Layout::kHeadsInside: return {n * heads * d, d, heads * d};
-      case Layout::kGaps: return {heads * n * row, n * row, row};
-      case Layout::kSharedBatch: return {0, n * d, d};
-      default: return {heads * n * d, n * d, d};
+      case Layout::kHeadsInside:
+        return {n * heads * d, d, heads * d};
+      case Layout::kGaps:
+        return {heads * n * row, n * row, row};
+      case Layout::kSharedBatch:
+        return {0, n * d, d};
+      default:
+        return {heads * n * d, n * d, d};
     }
   }
   int64_t at(int64_t b, int64_t h, int64_t i) const {
@@ -74,7 +76,7 @@ class Rows {
   Array data_;
 };
 
-// What a test asks for.
+// The parameters of a test.
 struct AttentionCase {
   Type type = Type::kFloat32;
   int64_t batch = 2, heads = 4, groups = 2, q = 25, k = 65, d = 8, e = 8;
@@ -87,6 +89,7 @@ struct AttentionCase {
   bool is_mask_transposed = false;     // columns before rows in memory
   std::vector<int64_t> key_lengths{};  // per batch, or none
   bool has_slopes = false, is_causal = false, has_nan = false;
+  int64_t window_left = -1, window_right = -1, window_position = 0;
   double dropout_p = 0;
   int64_t row_limit = 64;
   double dense_share = 0.4;
@@ -97,17 +100,18 @@ struct AttentionCase {
   std::string text() const {
     char out[400];
     const auto number = [](int64_t n) { return static_cast<long long>(n); };
-    std::snprintf(out, sizeof out,
-                  "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
-                  "spread %g, layout %d, mask %d in %x%s%s%s%s%s, dropout %g, limit %lld, "
-                  "dense %g, seed %llu",
-                  precision(type).name, number(batch), number(heads), number(groups), number(q),
-                  number(k), number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "",
-                  alpha_dims, spread, static_cast<int>(layout), static_cast<int>(mask_kind),
-                  mask_dims, is_mask_transposed ? "'" : "", is_causal ? ", causal" : "",
-                  has_slopes ? ", slopes" : "", key_lengths.empty() ? "" : ", lengths",
-                  has_nan ? ", NaN" : "", dropout_p, number(row_limit), dense_share,
-                  static_cast<unsigned long long>(seed));
+    std::snprintf(
+        out, sizeof out,
+        "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
+        "spread %g, layout %d, mask %d in %x%s%s%s%s%s, window %lld/%lld at %lld, dropout %g, "
+        "limit %lld, dense %g, seed %llu",
+        precision(type).name, number(batch), number(heads), number(groups), number(q), number(k),
+        number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "", alpha_dims, spread,
+        static_cast<int>(layout), static_cast<int>(mask_kind), mask_dims,
+        is_mask_transposed ? "'" : "", is_causal ? ", causal" : "", has_slopes ? ", slopes" : "",
+        key_lengths.empty() ? "" : ", lengths", has_nan ? ", NaN" : "", number(window_left),
+        number(window_right), number(window_position), dropout_p, number(row_limit), dense_share,
+        static_cast<unsigned long long>(seed));
     return out;
   }
 };
@@ -163,6 +167,8 @@ class AttentionProblem : public AttentionCase {
     in.slopes = has_slopes ? slopes_.data() : nullptr;
     in.scale = scale();
     in.is_causal = is_causal;
+    in.window_left = window_left, in.window_right = window_right;
+    in.window_position = window_position;
     in.dropout_p = dropout_p;
     in.seed = dropout_seed();
     in.threads = threads;
@@ -172,11 +178,22 @@ class AttentionProblem : public AttentionCase {
   const int64_t* grad_mask_strides() const { return grad_mask_strides_; }
 
   int64_t rows() const { return batch * heads * q; }
-  int64_t visible(int64_t row) const {
-    int64_t n = k;
-    if (!key_lengths.empty())
-      n = std::min(k, std::max<int64_t>(0, key_lengths[row / q / heads]));
-    return is_causal ? std::min(n, row % q + 1) : n;
+  // Whether a row sees key j, by definition; and the first such key and one past the last.
+  bool sees(int64_t row, int64_t j) const {
+    const int64_t i = row % q, here = i + window_position;
+    return (key_lengths.empty() || j < key_lengths[row / q / heads]) && !(is_causal && j > i) &&
+           (window_left < 0 || here - j <= window_left) &&
+           (window_right < 0 || j - here <= window_right);
+  }
+  struct Range {
+    int64_t first = 0, last = 0;
+  };
+  Range visible(int64_t row) const {
+    Range out;
+    while (out.first < k && !sees(row, out.first)) ++out.first;
+    out.last = out.first;
+    while (out.last < k && sees(row, out.last)) ++out.last;
+    return out;
   }
   double alpha_of(int64_t row) const {
     return alpha_[place(alpha_strides_, 0, row / q / heads, row / q % heads, row % q)];
@@ -208,11 +225,12 @@ class AttentionProblem : public AttentionCase {
   }
   uint64_t dropout_seed() const { return ~seed << 32 | seed; }
   double scale() const { return d ? spread / std::sqrt(static_cast<double>(d)) : 1; }
-  // How much farther from the query key j is than the nearest that it sees. Less the same number
-  // for all keys of a row, weights and gradients are the same; the state is of these scores.
+  // The distance of key j from the query, minus that of the nearest key it sees. Subtracting the
+  // same number for all keys of a row changes no weight or gradient; the state is of these scores.
   double distance(int64_t row, int64_t j) const {
     const int64_t here = row % q + k - q;
-    const int64_t nearest = std::max<int64_t>(0, std::min(here, visible(row) - 1));
+    const Range seen = ranges_[row];
+    const int64_t nearest = std::max(seen.first, std::min(here, seen.last - 1));
     return static_cast<double>(std::abs(here - j) - std::abs(here - nearest));
   }
   static double dot(const double* a, const double* b, int64_t n) {
@@ -317,12 +335,16 @@ class AttentionProblem : public AttentionCase {
   void solve_rows() {
     out.value.assign(rows() * e, 0);
     for (int64_t row = 0; row < rows(); ++row) {
-      Doubles s;
-      for (int64_t j = 0; j < visible(row); ++j) s.push_back(score(row, j));
+      // Keys that a row does not see have a score of -inf, and no part in a row of NaN.
+      const Range seen = visible(row);
+      ranges_.push_back(seen);
+      Doubles s(static_cast<size_t>(k), -kInfinity);
+      for (int64_t j = seen.first; j < seen.last; ++j) s[j] = score(row, j);
       scores_.push_back(s);
       solved_.push_back(solve(s, alpha_of(row)));
-      for (int64_t j = 0; j < visible(row); ++j) {
-        const double p = weights(row)[j];
+      for (int64_t j = 0; j < k; ++j) {
+        double& p = solved_[row].p[j];
+        if (j < seen.first || j >= seen.last) p = 0;
         if (p == 0) continue;
         add(p * factor(row, j), values_.data() + key_row(row, j) * e, e,
             out.value.data() + row * e);
@@ -371,7 +393,7 @@ class AttentionProblem : public AttentionCase {
       x->use_values();
   }
   void differentiate_row(int64_t row) {
-    const int64_t n = visible(row);
+    const int64_t n = k;
     const Doubles& p = weights(row);
     Doubles by_weight(n, 0.);
     for (int64_t j = 0; j < n; ++j) {
@@ -409,6 +431,7 @@ class AttentionProblem : public AttentionCase {
   int64_t mask_strides_[4] = {}, grad_mask_strides_[4] = {}, alpha_strides_[4] = {};
   Doubles slopes_, alpha_;
   std::vector<Doubles> scores_;
+  std::vector<Range> ranges_;  // of visible keys
   std::vector<Solved> solved_;
 };
 

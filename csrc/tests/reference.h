@@ -10,13 +10,14 @@
 #include "tests.h"
 
 namespace kernel_tests {
+
 namespace {
 
 using adasparse::Type;
 using Doubles = std::vector<double>;
-using Sets = std::vector<const adasparse::Kernels*>;
 
-// What a type can hold, and what the kernels promise for it: they compute halves in float.
+// The range of a type, and the accuracy that the kernels promise for it: they compute halves in
+// float.
 struct Precision {
   const char* name;
   size_t bytes;
@@ -35,7 +36,7 @@ const Precision& precision(Type type) {
   return table[static_cast<int>(type)];
 }
 
-#if defined(__has_feature)  // Clang's way of telling
+#if defined(__has_feature)  // Clang
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__ 1
 #endif
@@ -62,19 +63,27 @@ class Array {
   double operator[](int64_t i) const {
     const unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
     switch (type_) {
-      case Type::kFloat32: return read<float>(at);
-      case Type::kFloat64: return read<double>(at);
-      case Type::kBFloat16: return kBFloat16Format.decode(read<uint16_t>(at));
-      default: return kFloat16Format.decode(read<uint16_t>(at));
+      case Type::kFloat32:
+        return read<float>(at);
+      case Type::kFloat64:
+        return read<double>(at);
+      case Type::kBFloat16:
+        return kBFloat16Format.decode(read<uint16_t>(at));
+      default:
+        return kFloat16Format.decode(read<uint16_t>(at));
     }
   }
   void set(int64_t i, double x) {
     unsigned char* at = memory_.get() + begin_ + static_cast<size_t>(i) * bytes();
     switch (type_) {
-      case Type::kFloat32: return write(at, static_cast<float>(x));
-      case Type::kFloat64: return write(at, x);
-      case Type::kBFloat16: return write(at, kBFloat16Format.encode(x));
-      case Type::kFloat16: return write(at, kFloat16Format.encode(x));
+      case Type::kFloat32:
+        return write(at, static_cast<float>(x));
+      case Type::kFloat64:
+        return write(at, x);
+      case Type::kBFloat16:
+        return write(at, kBFloat16Format.encode(x));
+      case Type::kFloat16:
+        return write(at, kFloat16Format.encode(x));
     }
   }
   bool is_intact() const {

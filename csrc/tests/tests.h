@@ -1,23 +1,42 @@
-// What all C++ tests share: CHECK, the formats of numbers, and random ones.
+// Shared by all C++ tests: CHECK, TEST, the formats of numbers, and random ones.
 //
-// This is included by objects compiled for different instruction sets. What is unnamed here is in
-// each of them once more, so that none runs the code of another.
+// This is included by objects compiled for different instruction sets. Each of them has its own
+// copy of what is in the unnamed namespace, so that none runs the code of another.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
+
+namespace adasparse {
+struct Kernels;
+}
 
 namespace kernel_tests {
+
+// The kernels of every instruction set that this processor runs.
+const std::vector<const adasparse::Kernels*>& sets();
 
 bool count(bool is_good);  // returns what it is given
 void print_failure(const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// The message, in the manner of printf, is put together only when it is needed.
-#define CHECK(condition, ...)               \
+// The message, formatted as by printf, is built only on failure.
+#define CHECK(condition, ...)              \
   (kernel_tests::count(condition) ? void() \
                                   : kernel_tests::print_failure(__FILE__, __LINE__, __VA_ARGS__))
+
+// A test with its name; `isa` is the instruction set it is compiled for, or null. Tests register
+// themselves before main and run in the order of their names.
+class Registration {
+ public:
+  Registration(const char* name, const char* isa, void (*run)());
+};
+#define TEST(name)                                                            \
+  void name();                                                                \
+  const kernel_tests::Registration name##_registration(#name, nullptr, name); \
+  void name()
 
 namespace {
 

@@ -4,16 +4,22 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
 from adasparse import nn
-from adasparse.compat.entmax import sparsemax
-from adasparse.functional.attention import entmax_attention, entmax_attention_weights
-from adasparse.functional.entmax import entmax
-from adasparse.functional.losses import entmax_loss
+from adasparse.functional import (
+    SparseWeights,
+    entmax,
+    entmax_attention,
+    entmax_attention_support,
+    entmax_attention_weights,
+    entmax_loss,
+    sparsemax,
+)
 
 if TYPE_CHECKING:
-    from adasparse.integrations.huggingface import SparsityConfig as SparsityConfig
-    from adasparse.integrations.huggingface import restore as restore
-    from adasparse.integrations.huggingface import sparsify as sparsify
+    from adasparse.integrations.huggingface.config import SparsityConfig as SparsityConfig
+    from adasparse.integrations.huggingface.sparsify import restore as restore
+    from adasparse.integrations.huggingface.sparsify import sparsify as sparsify
 
 __version__ = version("adasparse")
 
@@ -23,8 +29,10 @@ _LAZY = dict.fromkeys(
 )
 
 __all__ = [
+    "SparseWeights",
     "entmax",
     "entmax_attention",
+    "entmax_attention_support",
     "entmax_attention_weights",
     "entmax_loss",
     "nn",

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
 from adasparse.analysis import analyze, record
-from adasparse.analysis.meter import measure_heads
+from adasparse.analysis.measures.collect import measure_heads
 from adasparse.analysis.runs import Run
+from support.sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
 ALL = {
     "alpha_trajectories",
@@ -54,7 +54,7 @@ def analysis(runs):
 
 
 def test_every_figure_is_made(analysis):
-    assert {figure.name for figure in analysis.figures} == ALL
+    assert {figure.spec.name for figure in analysis.figures} == ALL
     assert analysis.skipped == {}
     assert analysis.languages == {"source": "de", "target": "en"}
 
@@ -69,7 +69,7 @@ def test_measures_are_those_of_a_recording(runs, analysis):
 
 
 def test_files_are_written(analysis, tmp_path, monkeypatch):
-    monkeypatch.setattr("adasparse.analysis.draw.style.render", lambda *_: b"<svg/>")
+    monkeypatch.setattr("adasparse.analysis.figures.style.render", lambda *_: b"<svg/>")
     paths = analysis.write(tmp_path / "out")
     assert len(paths) == 2 + 3 * len(ALL)  # the report, measures, and each figure
     assert all(path.is_file() for path in paths)
@@ -97,7 +97,7 @@ def test_the_payload_has_the_sentences_of_the_figures(analysis):
 def test_models_of_one_sequence_are_analyzed(name, tmp_path):
     runs = [make_run(dense(name), "dense", tmp_path), make_run(sparse(name), "sparse", tmp_path)]
     analysis = analyze(runs, SOURCE, resamples=10)
-    names = {figure.name for figure in analysis.figures}
+    names = {figure.spec.name for figure in analysis.figures}
     assert names >= {"head_density", "positional_heads", "merging_heads", "sparsity_extremes"}
     assert set(analysis.skipped) == ALL - names
     assert ("interrogation_heads" in names) == (name == "bert")
@@ -113,7 +113,7 @@ def test_progress_is_told(runs):
 def test_a_single_sentence_is_enough(runs):
     analysis = analyze(runs, ["Ja."], ["Yes."], resamples=5)
     assert "interrogation_heads" in analysis.skipped
-    assert "head_density" in {figure.name for figure in analysis.figures}
+    assert "head_density" in {figure.spec.name for figure in analysis.figures}
 
 
 def test_mistakes_are_named(runs):

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adasparse.cli.main import app
-from adasparse.translation import demo
+from adasparse.demo import run as demo
 from adasparse.translation.runs import load_run
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2, "ffn": 16}
@@ -40,14 +40,14 @@ def test_shows_translations_heads_and_what_to_do_next(tmp_path):
 
 
 def test_test_sentences_are_not_trained_on(tmp_path):
-    result = run("--out", str(tmp_path / "demo"), "--pair", "ro-en", "--json")
+    result = run("--out", str(tmp_path / "demo"), "--pair", "en-de", "--json")
     assert result.exit_code == 0, result.output
     corpus = tmp_path / "demo" / "corpus"
-    for lang in ("ro", "en"):
+    for lang in ("en", "de"):
         trained = set((corpus / f"train.{lang}").read_text().splitlines())
         assert len(trained) == 300
         assert not trained & set((corpus / f"test.{lang}").read_text().splitlines())
-    assert json.loads(result.stdout)["pair"] == "ro-en"
+    assert json.loads(result.stdout)["pair"] == "en-de"
 
 
 def test_a_demo_replaces_an_earlier_one_and_nothing_else(tmp_path):

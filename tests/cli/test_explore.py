@@ -1,5 +1,6 @@
 """``adasparse explore``: its arguments and its mistakes."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import typer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from typer.testing import CliRunner
 
-from adasparse.analysis import app_server
+from adasparse.analysis.explorer.server import serve as app_server
+from adasparse.analysis.explorer.server.app import LOCAL_HOSTS
 from adasparse.cli.explore import explore
 
 SMALL = {
@@ -44,9 +46,17 @@ def invoke(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("host", "is_open"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+    ("host", "allowed", "hosts"),
+    [
+        ("127.0.0.1", [], LOCAL_HOSTS),
+        ("localhost", [], LOCAL_HOSTS),
+        ("127.0.0.1", ["tunnel.example"], {*LOCAL_HOSTS, "tunnel.example"}),
+        ("0.0.0.0", ["a.example", "b"], {*LOCAL_HOSTS, "a.example", "b"}),
+        ("0.0.0.0", [], None),
+    ],
 )
-def test_only_this_machine_is_served_unless_told(monkeypatch, run_folder, host, is_open):
+def test_others_need_a_name_or_a_token(monkeypatch, run_folder, host, allowed, hosts):
+    """With ``--host 0.0.0.0`` every name was once answered, without a token."""
     served = []
 
     def serve(app, listener, **options):
@@ -54,12 +64,26 @@ def test_only_this_machine_is_served_unless_told(monkeypatch, run_folder, host, 
         listener.close()
 
     monkeypatch.setattr(app_server, "serve", serve)
-    result = invoke(run_folder, "--host", host, "--no-browser")
+    names = [x for name in allowed for x in ("--allow-host", name)]
+    result = invoke(run_folder, "--host", host, *names, "--no-browser")
     assert result.exit_code == 0, result.output
     [(app, address, options)] = served
     assert address.startswith("http://127.0.0.1:") and options["open_browser"] is False
-    assert ("Everyone who can reach this machine" in result.stderr) == is_open
-    assert (app.user_middleware[0].kwargs["hosts"] is None) == is_open
+    guard = app.user_middleware[0].kwargs
+    assert guard["hosts"] == hosts
+    assert guard["token"] == options["token"]
+    assert (options["token"] is None) == (hosts is not None)
+    assert options["token"] is None or len(options["token"]) >= 16
+    assert ("Everyone who" in result.stderr) == (host == "0.0.0.0")
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Loading libraries …" and "Loading the model in" in lines[1]
+
+
+@pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "", "a b"])
+def test_a_name_must_be_a_name(run_folder, name):
+    result = invoke(run_folder, "--host", "0.0.0.0", "--allow-host", name)
+    assert result.exit_code == 1
+    assert f"without scheme and port; got {name!r}" in result.stderr
 
 
 def test_a_port_that_is_taken_is_named(run_folder):
@@ -91,9 +115,12 @@ def test_the_command_serves_until_it_is_stopped(run_folder):
         str(run_folder),
         "--no-browser",
     )
-    with subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", *command], **pipes) as process:
         address = process.stdout.readline().decode().strip()
         with urllib.request.urlopen(address) as answer:
             assert b"adasparse" in answer.read()
-        process.terminate()
-        process.wait(20)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode().splitlines()
+        assert process.wait(20) == 130
+    assert rest[-1] == "Interrupted." and "Traceback" not in " ".join(rest)

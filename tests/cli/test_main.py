@@ -1,3 +1,7 @@
+import os
+import signal
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -73,3 +77,21 @@ def test_mistakes_are_named_without_a_traceback(command, complaint):
     assert complaint in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_ctrl_c_while_imports_run_is_quiet(tmp_path):
+    """It used to end in a traceback out of the middle of PyTorch."""
+    slow = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "torch.py").write_text(slow)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "adasparse", "--version"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert err == "Interrupted.\n"
+    assert process.returncode == -signal.SIGINT

@@ -1,5 +1,7 @@
 """Attention against the float64 reference, forward and backward."""
 
+import functools
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -8,8 +10,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from adasparse import entmax, entmax_attention
 from adasparse.kernels import cpu
-from attention_case import actual, check, errors, expected, problem_of, tensors
-from helpers import ALPHAS, BACKENDS, assert_near, randn
+from support.attention_case import actual, check, errors, expected, problem_of, tensors
+from support.helpers import ALPHAS, BACKENDS, assert_near, randn
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -70,23 +72,23 @@ def test_first_rows_of_a_causal_map_do_not_make_it_dense():
     # They have next to nothing to leave out; all heads were once computed as dense for it.
     x = tensors(1, 2, 600, 600, 16)
     _, saved = cpu.attention_forward(problem_of(*x, scale=0.05, is_causal=True), keep=True)
-    weight, is_dense = saved[3], saved[4]
-    assert not is_dense.any()
-    assert 0.1 < weight.numel() / (600 * 601) < 0.5
+    assert not saved.is_dense.any()
+    assert 0.1 < saved.weight.numel() / (600 * 601) < 0.5
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("size", [0, 1000, 20_000])
 def test_little_memory_for_the_support(size, is_causal, monkeypatch):
-    monkeypatch.setattr(cpu, "SUPPORT_BYTES", size)
+    forward = functools.partial(cpu.attention_forward, support_bytes=size)
+    monkeypatch.setattr(cpu, "attention_forward", forward)
     options = {
         "alpha": torch.tensor([1.0, 1.5, 2.0]),
         "attn_mask": randn((40, 90), seed=3),
         "alibi_slopes": torch.tensor([0.1, 0.2, 0.3]),
         "dropout_p": 0.2,
     }
-    check(*tensors(2, 3, 40, 90, 16), **options, is_causal=is_causal, backends=["native"])
+    check(*tensors(2, 3, 40, 90, 16), **options, is_causal=is_causal, backends=["cpu"])
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -157,7 +159,7 @@ def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha, are_keys_fi
     mask = torch.ones(num_queries, num_keys, dtype=torch.bool)
     mask[:, 2:5] = False
     grad = randn((2, 3, num_queries, 8))
-    options = {"attn_mask": mask, "alpha": alpha, "backend": "native"}
+    options = {"attn_mask": mask, "alpha": alpha, "backend": "cpu"}
     wanted = actual(query, key, value, grad, **options)
     value[:, :, 3], value[:, :, 4] = torch.inf, torch.nan
     if not are_keys_finite:
@@ -213,7 +215,7 @@ def test_half_precision(kind, alpha, dtype):
         mask = bool_mask((2, 1, 1, 70)) if kind == "bool" else randn((20, 70), dtype=dtype)
         options["attn_mask"] = mask
     wanted = expected(query, key, value, grad, **options)
-    allowed = errors(actual(query, key, value, grad, backend="plain", **options), wanted)
+    allowed = errors(actual(query, key, value, grad, backend="torch", **options), wanted)
     for name, error in allowed.items():
         largest = wanted[name].abs().max()
         rounding = 1e-5 if name == "alpha" else torch.finfo(dtype).eps
@@ -242,9 +244,9 @@ def test_any_strides(make):
     options = {"attn_mask": mask, "alpha": torch.tensor([[1.2], [1.5], [1.8]])[:, None]}
     check(*x, **options, backends=BACKENDS)
     grad = make(4)
-    if "native" in BACKENDS:
-        strided = actual(*x, grad, backend="native", **options)
-        dense = actual(*(t.contiguous() for t in x), grad.contiguous(), backend="native", **options)
+    if "cpu" in BACKENDS:
+        strided = actual(*x, grad, backend="cpu", **options)
+        dense = actual(*(t.contiguous() for t in x), grad.contiguous(), backend="cpu", **options)
         for name, wanted in dense.items():
             assert torch.equal(strided[name], wanted), name
 
@@ -326,7 +328,7 @@ def test_bad_numbers_stay_in_their_rows(bad, alpha, backend):
     is_bad[1, 2, 3] = True
     assert output[is_bad].isnan().all()
     assert_near(output[~is_bad], clean[~is_bad])
-    if backend == "native":
+    if backend == "cpu":
         assert torch.equal(output[~is_bad], clean[~is_bad])
     gradients = torch.autograd.grad(
         entmax_attention(query.requires_grad_(), key, value, alpha=alpha, backend=backend).sum(),
@@ -364,14 +366,14 @@ def test_large_scores():
 def test_every_instruction_set(sizes, dtype):
     x = tensors(*sizes, dtype=dtype)
     alpha = torch.linspace(1.0, 1.9, sizes[1], dtype=torch.float64)
-    check(*x, alpha=alpha, backends=["native"])
+    check(*x, alpha=alpha, backends=["cpu"])
     mask = randn((sizes[2], sizes[3]), dtype=dtype, seed=3)
     slopes = torch.full((sizes[1],), 0.1, dtype=torch.float64)
     for exponent in torch.tensor([1.0, 1.5, 2.5], dtype=torch.float64):
         options = {"attn_mask": mask, "alibi_slopes": slopes, "is_causal": True}
-        check(*x, alpha=exponent, **options, backends=["native"])
-    check(*x, dropout_p=0.3, attn_mask=mask > 0, backends=["native"])
-    check(*x, scale=0.2 / sizes[-1] ** 0.5, backends=["native"])
+        check(*x, alpha=exponent, **options, backends=["cpu"])
+    check(*x, dropout_p=0.3, attn_mask=mask > 0, backends=["cpu"])
+    check(*x, scale=0.2 / sizes[-1] ** 0.5, backends=["cpu"])
 
 
 @pytest.mark.usefixtures("nan_filled_memory")
@@ -415,7 +417,7 @@ def test_gradients_of_both_orders(case, backend):
 
     inputs = (query, key, value, alpha, mask, slopes)
     inputs = [None if x is None else x.requires_grad_() for x in inputs]
-    assert gradcheck(run, inputs, fast_mode=backend == "plain")
+    assert gradcheck(run, inputs, fast_mode=backend == "torch")
     assert gradgradcheck(run, inputs, fast_mode=True)
 
 

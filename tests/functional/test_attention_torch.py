@@ -8,9 +8,11 @@ from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
 from adasparse import entmax_attention
-from adasparse.kernels import cpu, plain_attention
-from attention_case import actual, check, problem_of, tensors
-from helpers import BACKENDS, assert_near, backward_distributed, randn
+from adasparse.kernels import cpu
+from adasparse.kernels.problem import AttentionProblem, field_names
+from adasparse.kernels.torch import dropout_factors
+from support.attention_case import actual, check, problem_of, tensors
+from support.helpers import BACKENDS, assert_near, backward_distributed, randn
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 native = pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
@@ -36,7 +38,7 @@ def test_dropout_is_the_documented_hash(p, seed):
     x = tensors(2, 3, 5, 7, 4)
     problem = problem_of(*x, dropout_p=p)
     object.__setattr__(problem, "seed", torch.tensor(seed))
-    factors = plain_attention.dropout_factors(problem).reshape(-1, 7)
+    factors = dropout_factors(problem).reshape(-1, 7)
     for row in range(len(factors)):
         for column in range(7):
             is_kept = hashed(seed, row, column) >= int(p * 2**32)
@@ -114,7 +116,7 @@ def results(sizes, **options):
         alibi_slopes=torch.full((h,), 0.01),
         enable_gqa=True,
         dropout_p=0.1,
-        backend="native",
+        backend="cpu",
         **options,
     )
 
@@ -148,10 +150,10 @@ def test_a_head_with_much_support_does_not_depend_on_the_others(is_causal):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = [actual(*(t[:, [h]] for t in x), backend="native", **options) for h in range(3)]
+        alone = [actual(*(t[:, [h]] for t in x), backend="cpu", **options) for h in range(3)]
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            together = actual(*x, backend="native", **options)
+            together = actual(*x, backend="cpu", **options)
             for name in ("output", "query", "key", "value"):
                 wanted = torch.cat([found[name] for found in alone], 1)
                 assert torch.equal(together[name], wanted), f"{name} with {threads} threads"
@@ -168,7 +170,7 @@ def test_sums_over_very_many_rows_do_not_go_by_threads():
             "alibi_slopes": torch.tensor([0.1], dtype=torch.float64),
         }
         x = tensors(1, 1, 200_000, 3, 2)
-        return actual(*x, randn((1, 1, 200_000, 2), seed=9), **leaves, backend="native")
+        return actual(*x, randn((1, 1, 200_000, 2), seed=9), **leaves, backend="cpu")
 
     before = torch.get_num_threads()
     try:
@@ -254,19 +256,25 @@ def test_registered_operators_pass_opcheck(kind):
     dtype = torch.bfloat16 if kind == "half" else torch.float32
     x = [t.requires_grad_() for t in tensors(2, 4, 5, 6, 8, g=2, dtype=dtype)]
     alpha = torch.tensor([1.2, 1.4, 1.6, 1.0], requires_grad=True)
-    arguments = (*x, alpha, None, None, None, None, 0.3, True, 0.0)
+    options = {"is_causal": True, "window_left": 3}
     if kind == "all":
-        mask = randn((1, 1, 5, 6)).requires_grad_()
-        slopes = torch.full((4,), 0.1, requires_grad=True)
-        rest = (torch.tensor([4, 6]), torch.tensor(12345), 0.3, False, 0.5)
-        arguments = (*x, alpha, mask, slopes, *rest)
+        options = {
+            "mask": randn((1, 1, 5, 6)).requires_grad_(),
+            "slopes": torch.full((4,), 0.1, requires_grad=True),
+            "key_lengths": torch.tensor([4, 6]),
+            "seed": torch.tensor(12345),
+            "dropout_p": 0.5,
+        }
+    query, key, value = x
+    problem = AttentionProblem(query=query, key=key, value=value, alpha=alpha, scale=0.3, **options)
+    arguments = (*(getattr(problem, name) for name in field_names(AttentionProblem)), "cpu")
     torch.library.opcheck(torch.ops.adasparse.entmax_attention.default, arguments)
-    has = kind == "all"
+    needs = "query key value alpha" + (" mask slopes" if kind == "all" else "")
     grad = randn((2, 4, 5, 8), dtype=dtype)
     backward = tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in arguments)
     torch.library.opcheck(
         torch.ops.adasparse.entmax_attention_backward.default,
-        (grad, *backward, True, has, has),
+        (grad, needs, *backward),
     )
 
 

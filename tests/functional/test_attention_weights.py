@@ -4,10 +4,16 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from adasparse import entmax_attention, entmax_attention_weights
-from adasparse.kernels import plain_attention, reference
-from attention_case import problem_of, tensors
-from helpers import BACKENDS, assert_near, randn
+from adasparse import (
+    SparseWeights,
+    entmax_attention,
+    entmax_attention_support,
+    entmax_attention_weights,
+)
+from adasparse.kernels import reference
+from adasparse.kernels.torch import attention as torch_attention
+from support.attention_case import problem_of, tensors
+from support.helpers import BACKENDS, assert_near, randn
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -29,14 +35,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0, (1.0, 1.3, 1.9)])
-def test_both_layouts_agree_with_reference(alpha, dtype, backend):
+def test_matrix_and_support_agree_with_reference(alpha, dtype, backend):
     query, key, _ = tensors(2, 3, 20, 140, 16, dtype=dtype)
     mask = randn((20, 140), seed=5) > -0.5
     options = {"alpha": torch.tensor(alpha), "is_causal": True, "attn_mask": mask}
     identity = torch.eye(140).expand(2, 3, 140, 140)
-    wanted, _ = reference.attention(problem_of(query, key, identity, **options))
+    wanted, _ = reference.attention_forward(problem_of(query, key, identity, **options), keep=False)
     dense = entmax_attention_weights(query, key, backend=backend, **options)
-    sparse = entmax_attention_weights(query, key, layout="sparse", backend=backend, **options)
+    sparse = entmax_attention_support(query, key, backend=backend, **options)
     assert sparse.value.dtype == dtype
     assert_near(dense, wanted, scale=2)
     assert_near(to_matrix(sparse, (2, 3, 20, 140)), wanted, scale=2)
@@ -56,7 +62,7 @@ def test_every_argument_counts(backend):
     }
     wanted = entmax_attention(query, key, torch.eye(11).expand(2, 2, 11, 11), **options)
     assert_near(entmax_attention_weights(query, key, **options), wanted, scale=2)
-    sparse = entmax_attention_weights(query, key, layout="sparse", **options)
+    sparse = entmax_attention_support(query, key, **options)
     assert_near(to_matrix(sparse, (2, 4, 7, 11)), wanted, scale=2)
     assert (sparse.crow[28:] == sparse.crow[28]).all()  # the second sequence sees nothing
 
@@ -72,8 +78,8 @@ def test_blocks_of_queries_come_in_order(backend, monkeypatch):
         "alibi_slopes": torch.tensor([0.1, 0.0, 0.3]),
     }
     dense = entmax_attention_weights(query, key, backend=backend, **options)
-    monkeypatch.setattr(plain_attention, "_BLOCK", 2 * 3 * 50 * 4)
-    sparse = entmax_attention_weights(query, key, layout="sparse", backend=backend, **options)
+    monkeypatch.setattr(torch_attention, "BLOCK_SIZE", 2 * 3 * 50 * 4)
+    sparse = entmax_attention_support(query, key, backend=backend, **options)
     assert_near(to_matrix(sparse, dense.shape), dense)
 
 
@@ -83,7 +89,7 @@ def test_leading_dimensions(lead, backend):
     query, key = randn((*lead, 5, 4)), randn((*lead, 6, 4), seed=1)
     dense = entmax_attention_weights(query, key, backend=backend)
     assert dense.shape == (*lead, 5, 6)
-    sparse = entmax_attention_weights(query, key, layout="sparse", backend=backend)
+    sparse = entmax_attention_support(query, key, backend=backend)
     assert_near(to_matrix(sparse, dense.shape), dense)
 
 
@@ -92,7 +98,7 @@ def test_leading_dimensions(lead, backend):
 def test_nothing_to_weigh(q, k, backend):
     query, key = torch.zeros(2, 3, q, 4), torch.zeros(2, 3, k, 4)
     assert entmax_attention_weights(query, key, backend=backend).shape == (2, 3, q, k)
-    sparse = entmax_attention_weights(query, key, layout="sparse", backend=backend)
+    sparse = entmax_attention_support(query, key, backend=backend)
     assert sparse.crow.tolist() == [0] * (6 * q + 1)
     assert sparse.col.shape == sparse.value.shape == (0,)
 
@@ -106,7 +112,7 @@ def test_dense_weights_have_gradients_and_sparse_ones_none():
             lambda q, k, a: entmax_attention_weights(q, k, alpha=a, backend=backend),  # noqa: B023
             (query, key.requires_grad_(), alpha),
         )
-        sparse = entmax_attention_weights(query, key, alpha=alpha, layout="sparse", backend=backend)
+        sparse = entmax_attention_support(query, key, alpha=alpha, backend=backend)
         assert not sparse.value.requires_grad
 
 
@@ -115,10 +121,10 @@ def test_autocast_does_not_round_the_scores():
     rounded = query.bfloat16(), key.bfloat16()
     for backend in BACKENDS:
         wanted = entmax_attention_weights(*rounded, backend=backend)
-        wanted_sparse = entmax_attention_weights(*rounded, layout="sparse", backend=backend)
+        wanted_sparse = entmax_attention_support(*rounded, backend=backend)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             dense = entmax_attention_weights(query, key, backend=backend)
-            sparse = entmax_attention_weights(query, key, layout="sparse", backend=backend)
+            sparse = entmax_attention_support(query, key, backend=backend)
         assert torch.equal(dense, wanted)
         assert all(torch.equal(x, y) for x, y in zip(sparse, wanted_sparse, strict=True))
 
@@ -128,12 +134,23 @@ def test_sparse_weights_compile(backend):
     query, key, _ = tensors(1, 2, 9, 40, 16)
 
     def run(query, key):
-        return entmax_attention_weights(query, 2 * key, layout="sparse", backend=backend)
+        return entmax_attention_support(query, 2 * key, backend=backend)
 
-    # The plain way has sizes that depend on values, which PyTorch compiles only in parts.
-    found = torch.compile(run, fullgraph=backend == "native")(query, key)
+    found = torch.compile(run, fullgraph=True)(query, key)
     for x, wanted in zip(found, run(query, key), strict=True):
         assert torch.equal(x, wanted)
+
+
+def test_a_layout_still_works_with_a_warning():
+    query, key, _ = tensors(1, 2, 9, 40, 16)
+    with pytest.warns(DeprecationWarning, match="entmax_attention_support the nonzero"):
+        sparse = entmax_attention_weights(query, key, layout="sparse")
+    assert isinstance(sparse, SparseWeights)
+    wanted = entmax_attention_support(query, key)
+    assert all(torch.equal(x, y) for x, y in zip(sparse, wanted, strict=True))
+    with pytest.warns(DeprecationWarning, match="entmax_attention_weights returns the matrix"):
+        dense = entmax_attention_weights(query, key, layout="dense")
+    assert torch.equal(dense, entmax_attention_weights(query, key))
 
 
 def test_unknown_layout():

@@ -5,7 +5,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from adasparse import entmax, entmax_loss
 from adasparse.kernels import reference
-from helpers import ALPHAS, BACKENDS, assert_near, randn
+from support.helpers import ALPHAS, BACKENDS, assert_near, randn
 
 TARGET = torch.tensor([0, 3, -100, 5, 2])
 
@@ -179,14 +179,13 @@ def test_compiles_without_a_break():
 def test_registered_operators_pass_opcheck():
     scores, alpha = randn((3, 5)).requires_grad_(), torch.tensor(1.5, requires_grad=True)
     index = torch.tensor([0, 1, 4])
-    options = (index, None, None, -100, 0.1)
-    torch.library.opcheck(
-        torch.ops.adasparse.entmax_loss.default, (scores, alpha, *options, "auto")
-    )
-    loss, state = torch.ops.adasparse.entmax_loss(scores.detach(), alpha.detach(), *options, "auto")
+    options = (index, None, None, -100, 0.1, 1.0, "auto")
+    torch.library.opcheck(torch.ops.adasparse.entmax_loss.default, (scores, alpha, *options))
+    problem = (scores.detach(), alpha.detach(), *options)
+    loss, saved = torch.ops.adasparse.entmax_loss(*problem)
     torch.library.opcheck(
         torch.ops.adasparse.entmax_loss_backward.default,
-        (scores.detach(), state, torch.ones_like(loss), alpha.detach(), *options, True, "auto"),
+        (torch.ones_like(loss), saved, True, *problem),
     )
 
 

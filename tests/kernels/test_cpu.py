@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from adasparse.kernels import cpu, plain, reference
-from adasparse.kernels.target import Target
-from helpers import ALPHAS, assert_near, oracle, randn
+from adasparse.kernels import AttentionProblem, LossProblem, cpu, reference
+from adasparse.kernels import torch as torch_kernels
+from adasparse.kernels.problem import with_tensors
+from support.helpers import ALPHAS, assert_near, oracle, randn
 
 pytestmark = [
     pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),
@@ -121,7 +122,7 @@ def test_nan_and_infinity_spoil_their_row_alone(isa, n, alpha):
 
 @pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_loss_agrees_with_plain(isa, alpha, dtype):
+def test_loss_agrees_with_pytorch_and_the_reference(isa, alpha, dtype):
     scores = (2 * randn((11, 37))).to(dtype)
     wide = torch.tensor([alpha], dtype=torch.float64)
     index = torch.arange(11) % 37
@@ -129,21 +130,72 @@ def test_loss_agrees_with_plain(isa, alpha, dtype):
     probability = randn((11, 37), seed=5).softmax(-1).to(dtype)
     weight = randn((37,), seed=6).abs().to(dtype)
     for target in (
-        Target(index=index, ignore_index=-1),
-        Target(index=index, ignore_index=-1, label_smoothing=0.2, weight=weight),
-        Target(probability=probability),
-        Target(probability=probability, label_smoothing=0.3, weight=weight),
+        {"index": index, "ignore_index": -1},
+        {"index": index, "ignore_index": -1, "label_smoothing": 0.2, "weight": weight},
+        {"probability": probability},
+        {"probability": probability, "label_smoothing": 0.3, "weight": weight},
     ):
+        problem = LossProblem(scores=scores, alpha=wide, **target)
+        exact = with_tensors(problem, {"scores": scores.double()})
         grad = randn((11,), dtype=torch.float64, seed=7)
-        loss, state = cpu.loss_forward(scores, wide, target)
-        expected, _ = plain.loss_forward(scores.double(), wide, target)
-        assert_near(loss.float(), expected, scale=20)
-        actual = cpu.loss_backward(scores, state, grad, wide, target, with_alpha=True)
-        wanted = plain.loss_backward(scores.double(), state, grad, wide, target, with_alpha=True)
-        assert_near(actual[0], wanted[0], scale=5)
-        assert_near(actual[1].float(), wanted[1], scale=20)
+        loss, saved = cpu.loss_forward(problem)
+        actual = cpu.loss_backward(problem, saved, grad, with_alpha=True)
+        for oracle_kernels in (torch_kernels, reference):
+            expected, kept = oracle_kernels.loss_forward(exact)
+            assert_near(loss.float(), expected, scale=20)
+            wanted = oracle_kernels.loss_backward(exact, kept, grad, with_alpha=True)
+            assert_near(actual[0], wanted[0], scale=5)
+            assert_near(actual[1].float(), wanted[1], scale=20)
 
 
 def test_an_unknown_instruction_set_is_refused():
     with pytest.raises(ValueError, match=r"one of .*baseline here; got 'sse9'"):
         cpu.use_isa("sse9")
+
+
+def test_tensors_that_kernels_cannot_read_are_refused():
+    alpha = torch.tensor([1.5], dtype=torch.float64)
+    scores = randn((4, 6))
+    with pytest.raises(ValueError, match=r"contiguous tensors.*with strides \(1"):
+        cpu.entmax_forward(scores.t(), alpha)
+    with pytest.raises(ValueError, match=r"tensors of torch.float64; got torch.float32"):
+        cpu.entmax_forward(scores, alpha.float())
+    with pytest.raises(ValueError, match=r"1 or 4 values; got 3"):
+        cpu.entmax_forward(scores, alpha.expand(3).contiguous())
+    with pytest.raises(TypeError, match=r"torch.bfloat16.*got torch.int64"):
+        cpu.entmax_forward(scores.long(), alpha)
+    with pytest.raises(ValueError, match=r"shape of the weights, \(4, 6\); got \(4, 5\)"):
+        cpu.entmax_backward(scores, scores[:, :5].contiguous(), alpha, with_alpha=False)
+    with pytest.raises(ValueError, match=r"either index or probability"):
+        cpu.loss_forward(LossProblem(scores=scores, alpha=alpha))
+    with pytest.raises(ValueError, match=r"index must be \(4,\); got \(3,\)"):
+        cpu.loss_forward(LossProblem(scores=scores, alpha=alpha, index=torch.zeros(3).long()))
+    x = randn((1, 2, 3, 4))
+    options = {"query": x, "key": x, "value": x, "alpha": alpha.reshape(1, 1, 1, 1), "scale": 1.0}
+    for changed, message in (
+        ({"key": x[:, :, :, :3]}, r"must agree.*\(1, 2, 3, 3\)"),
+        ({"key": x[:, :0], "value": x[:, :0]}, r"must divide h"),
+        ({"value": x.transpose(2, 3)[:, :, :3]}, r"contiguous last dimension"),
+        ({"alpha": alpha.reshape(1, 1, 1, 1).float()}, r"alpha must be float64"),
+        ({"mask": x[..., :3].double()}, r"mask must be bool or torch.float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cpu.attention_forward(AttentionProblem(**{**options, **changed}), keep=False)
+    with pytest.raises(TypeError, match=r"float32 or float64; got torch.float16"):
+        cpu.attention_forward(AttentionProblem(**{**options, "query": x.half()}), keep=False)
+
+
+def test_a_call_without_the_extension_says_why(monkeypatch):
+    monkeypatch.setattr(cpu.native, "extension", None)
+    monkeypatch.setattr(cpu.native, "missing_reason", "the compiler is Elbrus 1.0")
+    with pytest.raises(RuntimeError, match=r"not installed: the compiler is Elbrus"):
+        cpu.entmax_forward(randn((2, 3)), torch.tensor([1.5], dtype=torch.float64))
+
+
+def test_the_reason_of_an_installation_without_kernels_is_read(monkeypatch, tmp_path):
+    note = tmp_path / "no_kernels.txt"
+    note.write_text("the compiler is GNU 11.3.0\n")
+    monkeypatch.setattr("importlib.metadata.files", lambda name: [tmp_path / "a.py", note])
+    assert cpu.native._reason_of_installation() == "the compiler is GNU 11.3.0"
+    monkeypatch.setattr("importlib.metadata.files", lambda name: None)
+    assert cpu.native._reason_of_installation() == ""

@@ -6,14 +6,15 @@ from torch.autograd import Function, gradcheck
 
 from adasparse.kernels import reference
 from adasparse.kernels.problem import AttentionProblem
-from attention_case import problem_of, tensors
-from helpers import assert_near, randn
+from support.attention_case import problem_of, tensors
+from support.helpers import assert_near, randn
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_at_alpha_one_it_is_softmax_attention(is_causal):
     x = tensors(2, 4, 5, 7, 3, g=2, dtype=torch.float64)
-    output, _ = reference.attention(problem_of(*x, alpha=1.0, is_causal=is_causal))
+    problem = problem_of(*x, alpha=1.0, is_causal=is_causal)
+    output, _ = reference.attention_forward(problem, keep=False)
     wanted = torch.nn.functional.scaled_dot_product_attention(
         *x, is_causal=is_causal, enable_gqa=True
     )
@@ -27,11 +28,12 @@ class _Reference(Function):
             query=query, key=key, value=value, alpha=alpha, mask=mask, slopes=slopes, **rest
         )
         ctx.problem = problem
-        return reference.attention(problem)[0]
+        output, ctx.saved = reference.attention_forward(problem, keep=True)
+        return output
 
     @staticmethod
     def backward(ctx, grad):
-        by = reference.attention(ctx.problem, grad)[1]
+        by = reference.attention_backward(ctx.problem, ctx.saved, grad)
         return by.query, by.key, by.value, by.alpha, by.mask, by.slopes, None
 
 

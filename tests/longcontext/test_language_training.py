@@ -1,7 +1,9 @@
 """Language models: tokens, training, perplexity by position and needles."""
 
+import gzip
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -11,24 +13,25 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from adasparse.longcontext.ladder import evaluate_run
-from adasparse.longcontext.lm import collate_blocks, dry_run_language, train_language
+from adasparse.longcontext.generate import continue_text
+from adasparse.longcontext.language_eval import evaluate_reading
+from adasparse.longcontext.lm import LanguageJob, collate_blocks, train_language
 from adasparse.longcontext.needle import find_needles, hide_needle
 from adasparse.longcontext.perplexity import perplexity_by_length, token_losses
-from adasparse.longcontext.reading import evaluate_reading, go_on
 from adasparse.longcontext.runs import load_language_run
 from adasparse.longcontext.sweep import read_evaluations
+from adasparse.longcontext.task_eval import evaluate_run
 from adasparse.longcontext.text import encode, open_tokens, read_text, train_tokenizer
-from adasparse.training import read_log
-from longcontext.small_language import (
+from adasparse.training import dry_run, read_log
+from support.small_language import (
     held_out,
     language_recipe,
     language_run,
     novel,
     text_file,
 )
-from longcontext.small_models import model
-from longcontext.small_tasks import task_run
+from support.small_models import model
+from support.small_tasks import task_run
 
 TOKENIZER = train_tokenizer(novel(300, seed=5), vocab_size=300)
 
@@ -48,12 +51,15 @@ def test_pieces_of_a_text_have_the_tokens_of_the_whole():
 
 
 def test_texts_that_cannot_be_read_are_told(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "a.gz").write_bytes(b"plain")
-    for name in ("a.txt", "a.gz"):
-        with pytest.raises(ValueError, match=r"must be in UTF-8, plain or \.gz"):
+    (tmp_path / "a.txt").write_bytes(b"one\n\xff\xfe")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n" * 99)[:-9])
+    for name, message in (
+        ("a.txt", "line 2 is not, at its byte 1"),
+        ("a.gz", "damaged or cut off"),
+    ):
+        with pytest.raises(ValueError, match=message):
             read_text(tmp_path / name)
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="There is no file"):
         read_text(tmp_path / "b.txt")
 
 
@@ -112,7 +118,7 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
         train_language(language_recipe(tmp_path / "run", context=900))
     assert not (tmp_path / "run/tokens").exists()
     with pytest.raises(ValueError, match="data must be a text file"):
-        dry_run_language(language_recipe(tmp_path / "run", data="nothing.txt"))
+        dry_run(LanguageJob(language_recipe(tmp_path / "run", data="nothing.txt")))
 
 
 @pytest.mark.parametrize(
@@ -230,9 +236,30 @@ def test_an_evaluation_stays_with_its_run():
         read_evaluations(language_run())
 
 
-def test_going_on_begins_with_the_prompt_and_depends_on_the_seed():
-    texts = [go_on(language_run(), "the sea", max_tokens=5, seed=seed) for seed in (1, 1, 2)]
+def test_a_continuation_begins_with_the_prompt_and_depends_on_the_seed():
+    texts = [
+        continue_text(language_run(), "the sea", max_tokens=5, seed=seed) for seed in (1, 1, 2)
+    ]
     assert all(text.startswith("the sea") for text in texts)
     assert texts[0] == texts[1] != texts[2]
     with pytest.raises(ValueError, match="must have a character"):
-        go_on(language_run(), "")
+        continue_text(language_run(), "")
+
+
+def test_a_training_killed_at_its_very_end_is_finished_alike(tmp_path, monkeypatch):
+    """Configurations used to lack the padding token, which a Trainer sets when it starts."""
+    whole = train_language(language_recipe(tmp_path / "whole"))
+
+    def killed(*args, **kwargs):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["adasparse.training.fit"], "finish_run", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_language(language_recipe(tmp_path / "run"))
+    run = train_language(language_recipe(tmp_path / "run"), resume=True)
+    for name in (
+        *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+        *("model.safetensors", "results.json", "README.md"),
+    ):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from adasparse.nn import LearnedAlpha
-from helpers import randn
+from support.helpers import randn
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (1.05, 1.4), (1.5, 4.0)])

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import softplus
 
 from adasparse.nn import LengthScale, visible_keys
-from helpers import randn
+from support.helpers import randn
 
 
 def test_visible_keys_without_a_mask():
@@ -182,3 +182,30 @@ def test_layer_input_is_checked():
         module(visible_keys(3, 3), randn((1, 3, 7)))
     with pytest.raises(ValueError, match="at least 1; got 0"):
         LengthScale(0, kind="ssmax")
+
+
+def test_beta_and_gamma_are_those_of_the_factor():
+    x, visible = randn((2, 5, 8)), visible_keys(5, 5, is_causal=True)
+    for kind, size in (("adaptive", 8), ("per_head", None)):
+        module = LengthScale(3, kind=kind, embed_dim=size, heads=[0, 2])
+        for parameter in module.parameters():
+            parameter.data.copy_(randn(tuple(parameter.shape), seed=4))
+        beta, gamma = module.beta_and_gamma(x)
+        factor = 1 + beta * (visible + 1).log() ** gamma
+        torch.testing.assert_close(module(visible, x)[..., [0, 2], :, :], factor)
+    with pytest.raises(ValueError, match='got kind="ssmax"'):
+        LengthScale(3, kind="ssmax").beta_and_gamma()
+
+
+@pytest.mark.parametrize("window", [(0, 0), (2, 1), (None, 2), (3, None)], ids=str)
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([9, 4])], ids=["whole", "padded"])
+def test_keys_of_a_window_are_counted(window, is_causal, lengths):
+    everything = torch.ones(7, 9, dtype=torch.bool)
+    options = {"is_causal": is_causal, "key_lengths": lengths}
+    i, j = torch.arange(7).unsqueeze(-1), torch.arange(9)
+    left, right = window
+    mask = (j >= i - (99 if left is None else left)) & (j <= i + (99 if right is None else right))
+    expected = visible_keys(7, 9, attn_mask=mask, **options)
+    assert torch.equal(visible_keys(7, 9, window=window, **options), expected)
+    assert torch.equal(visible_keys(7, 9, window=window, attn_mask=everything, **options), expected)

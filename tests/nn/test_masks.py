@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adasparse.nn.masks import padding_lengths, translate_masks
-from helpers import randn
+from support.helpers import randn
 
 PADDING = torch.arange(6) >= torch.tensor([6, 4, 0])[:, None]
 

@@ -2,7 +2,7 @@ import torch
 
 from adasparse import entmax, entmax_loss
 from adasparse.nn import Entmax, EntmaxLoss
-from helpers import assert_near, randn
+from support.helpers import assert_near, randn
 
 
 def test_entmax_module_is_the_function():

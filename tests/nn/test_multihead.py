@@ -13,7 +13,7 @@ from adasparse import entmax_attention
 from adasparse.kernels import cpu
 from adasparse.nn import LearnedAlpha, LengthScale, MultiheadAttention, alibi_slopes
 from adasparse.nn import multihead as module_under_test
-from helpers import randn
+from support.helpers import randn
 
 E, H, B, Q, K = 12, 3, 4, 5, 7
 

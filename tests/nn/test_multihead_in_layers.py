@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adasparse.nn import LearnedAlpha, MultiheadAttention
-from helpers import randn
+from support.helpers import randn
 
 E, H, B, N = 16, 4, 3, 7
 PADDING = torch.arange(N) >= torch.tensor([7, 4, 2])[:, None]
@@ -69,13 +69,13 @@ def test_inference_does_not_fall_back_to_softmax(grad, options):
     assert not torch.allclose(found, softmax, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+@pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("alpha", [1.0, None])
 @pytest.mark.parametrize("mode", ["train", "no_grad"])
-def test_encoder_of_such_layers(mode, alpha):
+def test_encoder_of_such_layers(mode, alpha, is_nested):
     theirs, ours = _encoder_layer(alpha)
-    with pytest.warns(UserWarning, match="_qkv_same_embed_dim was not True"):
-        nn.TransformerEncoder(ours, 2)
-    encoder = nn.TransformerEncoder(ours, 2, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(ours, 2, enable_nested_tensor=is_nested)
     assert encoder.layers[0].self_attn.alpha is not encoder.layers[1].self_attn.alpha or alpha
     expected = nn.TransformerEncoder(theirs, 2, enable_nested_tensor=False)
     x = randn((B, N, E))
@@ -112,18 +112,34 @@ def test_encoder_that_was_built_before_its_attention_was_replaced():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
-def test_nested_tensors_are_for_self_attention_without_masks():
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_attended_to_one_by_one(layout):
+    module = MultiheadAttention(E, H, batch_first=True, add_bias_kv=True, add_zero_attn=True)
+    queries, keys = [randn((3, E)), randn((5, E))], [randn((4, E), seed=1), randn((2, E), seed=2)]
+    query, key = (torch.nested.nested_tensor(x, layout=layout) for x in (queries, keys))
+    output, _ = module(query, key, key)
+    assert output.is_nested
+    assert output.layout == layout
+    for found, q, k in zip(output.unbind(), queries, keys, strict=True):
+        torch.testing.assert_close(found, module(q, k, k)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_nested_tensors_are_taken_without_masks():
     module = MultiheadAttention(E, H, batch_first=True)
     nested = torch.nested.nested_tensor([randn((3, E)), randn((5, E))])
     output, weights = module(nested, nested, nested)
     assert [len(x) for x in output.unbind()] == [3, 5]
     assert weights.shape == (2, 5, 5)
-    with pytest.raises(ValueError, match=r"got batch_first=True, different query, key and value"):
-        module(nested, nested.clone(), nested)
-    with pytest.raises(ValueError, match="the same query, key and value, and a mask"):
+    with pytest.raises(ValueError, match=r"got batch_first=True, another key and value"):
+        module(nested, randn((2, 5, E)), nested)
+    with pytest.raises(ValueError, match="a nested key and value, and a mask"):
         module(nested, nested, nested, key_padding_mask=torch.zeros(2, 5).bool())
     with pytest.raises(ValueError, match="got batch_first=False"):
         MultiheadAttention(E, H)(nested, nested, nested)
+    empty = torch.nested.nested_tensor([])
+    with pytest.raises(AssertionError, match="received 1-D query tensor"):
+        module(empty, empty, empty)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "no_grad"])

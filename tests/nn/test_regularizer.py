@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from adasparse.nn import EntmaxAttention, LearnedAlpha, alpha_penalty, density_penalty
-from helpers import randn
+from support.helpers import randn
 
 
 def test_alpha_penalty_is_the_mean_over_all_heads():

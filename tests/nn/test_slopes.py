@@ -5,7 +5,7 @@ import torch
 
 from adasparse import entmax_attention_weights
 from adasparse.nn import alibi_slopes, nape_slopes
-from helpers import randn
+from support.helpers import randn
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 16, 64])

@@ -1,4 +1,5 @@
 import re
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,7 +8,7 @@ import yaml
 
 from adasparse.training import check_recipe, read_recipe, write_recipe
 from adasparse.translation.recipe import TranslationRecipe
-from small_runs import SETTINGS, small_recipe
+from support.small_runs import SETTINGS, small_recipe
 
 MINIMAL = {"data": "d", "output": "o"}
 
@@ -29,9 +30,65 @@ def test_a_file_and_changes_make_a_recipe(tmp_path):
     )
 
 
-def test_an_empty_file_has_only_what_is_given(tmp_path):
-    recipe = read_recipe(TranslationRecipe, write(tmp_path, ""), ["data=d", "output=o"])
-    assert recipe == TranslationRecipe(data="d", output="o")
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"], ids=repr)
+def test_an_empty_file_is_no_recipe(tmp_path, text):
+    """It used to start a training of 100,000 updates with the defaults."""
+    with pytest.raises(ValueError, match=r"recipe.yaml is empty"):
+        read_recipe(TranslationRecipe, write(tmp_path, text), ["data=d", "output=o"])
+
+
+def bomb(levels):
+    """A few lines that stand for 10 to the power of ``levels`` values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for i in range(1, levels):
+        lines.append(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]")
+    return "\n".join([*lines, f"width: *a{levels - 1}", "data: d", "output: o"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (bomb(9), r"aliases such as \*a0 are not supported"),
+        ("[" * 100_000, "nested 4 deep at most"),
+        ("width: " + "[" * 100_000, "nested 4 deep at most"),
+        ("{a: " * 100_000, "nested 4 deep at most"),
+        ("a: b\n" * 300_000, "at most 1,048,576 bytes; it is no recipe"),
+        ("width: 1\0", "special characters are not allowed"),
+    ],
+    ids=lambda x: x[:12],
+)
+def test_files_that_are_traps_are_refused_at_once(tmp_path, text, message):
+    """Some used to end in a RecursionError, others never."""
+    path, start = write(tmp_path, text), time.monotonic()
+    with pytest.raises(ValueError, match=message) as caught:
+        read_recipe(TranslationRecipe, path)
+    assert time.monotonic() - start < 5
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_long_values_are_shown_in_part():
+    with pytest.raises(ValueError, match="width must be an integer") as caught:
+        check_recipe(TranslationRecipe, {**MINIMAL, "width": list(range(10**6))})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_steps": 1e30}, "max_steps must be at most 1,000,000,000; got 1000000000000000"),
+        ({"width": 10**12}, "width must be at most 1,000,000,000; got 1000000000000"),
+        ({"seed": 2**32}, "seed must be at most 4,294,967,295; got 4294967296"),
+        ({"workers": 10**6}, "workers must be at most 1,024; got 1000000"),
+        ({"encoder_layers": 10**6}, "encoder_layers must be at most 1,000; got 1000000"),
+        ({"eval_beam": 5000}, "eval_beam must be at most 256; got 5000"),
+        ({"alpha_lr_factor": -1}, "alpha_lr_factor must be at least 0 and finite; got -1.0"),
+        ({"alpha_lr_factor": "inf"}, "alpha_lr_factor must be at least 0 and finite; got inf"),
+    ],
+    ids=str,
+)
+def test_slips_of_the_keyboard_are_told(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_recipe(TranslationRecipe, {**MINIMAL, **values})
 
 
 @pytest.mark.parametrize(
@@ -90,7 +147,7 @@ def test_unknown_keys_are_told_with_the_known_ones():
         ({"dropout": "nan"}, r"dropout must be in \[0, 1\); got nan"),
         ({"learning_rate": 0}, "learning_rate must be above 0 and finite; got 0.0"),
         ({"adam_beta2": 1}, "adam_beta2 must be between 0 and 1; got 1.0"),
-        ({"weight_decay": -1}, "weight_decay must be at least 0; got -1.0"),
+        ({"weight_decay": -1}, "weight_decay must be at least 0 and finite; got -1.0"),
         ({"max_steps": 0}, "max_steps must be at least 1; got 0"),
         ({"keep": 1, "average": 1}, "keep must be at least 2; got 1"),
         ({"keep": 3, "average": 4}, "keep must be at least average.* got keep=3 and average=4"),
@@ -137,8 +194,8 @@ def test_a_missing_number_is_told():
     [
         ("- a\n- b\n", "must be a mapping of keys to values"),
         ("just text", "must be a mapping of keys to values"),
-        ("a: [1\n", "is not YAML"),
-        ("a: 1\n\tb: 2\n", "is not YAML"),
+        ("a: [1\n", "must be YAML"),
+        ("a: 1\n\tb: 2\n", "must be YAML"),
     ],
 )
 def test_files_of_another_kind_are_refused(tmp_path, text, message):
@@ -151,7 +208,7 @@ def test_files_of_another_kind_are_refused(tmp_path, text, message):
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="is not YAML"):
+    with pytest.raises(ValueError, match="must be YAML"):
         read_recipe(TranslationRecipe, path)
 
 
@@ -168,7 +225,7 @@ def test_changes_must_be_key_and_value(tmp_path, change):
 
 
 def test_a_change_that_is_no_yaml_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"value of 'width=\[1' is not YAML"):
+    with pytest.raises(ValueError, match=r"value of 'width=\[1' must be YAML"):
         read_recipe(TranslationRecipe, write(tmp_path, yaml.safe_dump(MINIMAL)), ["width=[1"])
 
 

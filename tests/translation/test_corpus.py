@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from adasparse.translation.corpus import ParallelText, TextFile
+from adasparse.translation.corpus import ParallelText, TextFile, language_of
 
 
 def write(path, content):
@@ -119,7 +119,7 @@ def test_missing_file_and_folder_are_named(tmp_path):
     ],
 )
 def test_language_is_the_ending(tmp_path, name, language):
-    assert TextFile(write(tmp_path / name, "x")).language() == language
+    assert language_of(tmp_path / name) == language
 
 
 def pairs(*paths, **keys):

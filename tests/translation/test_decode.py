@@ -10,7 +10,7 @@ from adasparse.translation.data import PreparedData
 from adasparse.translation.decode import EMPTY, too_long, translate
 from adasparse.translation.model import PairCollator
 from adasparse.translation.runs import load_run
-from small_runs import small_data, small_run
+from support.small_runs import small_data, small_run
 
 SENTENCES = ["zwei drei", "eins", "neun acht sieben sechs fünf vier", "drei", "zehn zehn zwei"]
 
@@ -152,7 +152,7 @@ def test_the_longest_sentence_that_fits_is_translated():
 
 def test_n_best_needs_as_many_beams():
     model, tokenizer = loaded()
-    with pytest.raises(ValueError, match="n_best must be at most beam=2; got 3"):
+    with pytest.raises(ValueError, match="n_best must be at least 1 and at most beam=2; got 3"):
         translate(model, tokenizer, ["eins"], beam=2, n_best=3)
 
 

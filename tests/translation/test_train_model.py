@@ -8,24 +8,18 @@ from torch import nn
 from transformers import TrainerCallback
 
 from adasparse.integrations.huggingface.measure import current_alpha
+from adasparse.training.trainer import recipe_arguments
 from adasparse.translation.data import PreparedData
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.runs import load_run
 from adasparse.translation.score import score
-from adasparse.translation.train import (
-    DevScorer,
-    build_arguments,
-    build_trainer,
-    open_data,
-    pair_lengths,
-    train,
-)
-from small_runs import log_of, results_of, small_data, small_recipe, small_run
+from adasparse.translation.train import DevScorer, TranslationJob, pair_lengths, train
+from support.small_runs import log_of, results_of, small_data, small_recipe, small_run
 
 
 def trainer_of(output, **changes):
     recipe = small_recipe(output, **changes)
-    return build_trainer(recipe, open_data(recipe), build_arguments(recipe))
+    return TranslationJob(recipe).build_trainer(recipe_arguments(recipe))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
@@ -81,7 +75,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path, attention):
 
     trainer.add_callback(Catch())
     recipe = trainer.scorer.recipe
-    reference = build_model(recipe, open_data(recipe).tokenizer).double().train()
+    reference = build_model(recipe, TranslationJob(recipe).data.tokenizer).double().train()
     pairs = [pair for batch in trainer._batches for pair in batch]
     assert len(batches) == 2
     assert len({(x["labels"] != -100).sum().item() for x in batches}) == 2  # sizes differ
@@ -97,7 +91,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path, attention):
 
 def test_dropout_is_active_in_training_only(tmp_path):
     recipe = small_recipe(tmp_path, dropout=0.3, attention_dropout=0.2, activation_dropout=0.4)
-    data = open_data(recipe)
+    data = TranslationJob(recipe).data
     model = build_model(recipe, data.tokenizer)
     config = model.config
     assert (config.dropout, config.attention_dropout, config.activation_dropout) == (0.3, 0.2, 0.4)
@@ -115,7 +109,7 @@ def test_dropout_is_active_in_training_only(tmp_path):
 def test_each_dropout_does_something_alone(tmp_path, name, attention):
     none = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
     recipe = small_recipe(tmp_path, attention=attention, **{**none, name: 0.5})
-    data = open_data(recipe)
+    data = TranslationJob(recipe).data
     model = build_model(recipe, data.tokenizer).train()
     inputs = PairCollator(0)([data.train[0]])
     inputs.pop("labels")
@@ -137,7 +131,7 @@ def test_random_numbers_belong_to_the_batch(tmp_path):
 
 
 def test_the_same_seed_gives_the_same_weights_whatever_the_attention(tmp_path):
-    tokenizer = open_data(small_recipe(tmp_path)).tokenizer
+    tokenizer = TranslationJob(small_recipe(tmp_path)).data.tokenizer
     dense, sparse = (build_model(small_recipe(tmp_path, attention=x), tokenizer).state_dict()
                      for x in ("softmax", "adaptive"))  # fmt: skip
     assert all(torch.equal(sparse[name], x) for name, x in dense.items())
@@ -249,7 +243,7 @@ def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path):
     too_long = int((pair_lengths(data.train) > limit).sum())
     assert too_long > 0
     recipe = small_recipe(tmp_path / "x", max_positions=limit)
-    trainer = build_trainer(recipe, data, build_arguments(recipe))
+    trainer = TranslationJob(recipe).build_trainer(recipe_arguments(recipe))
     assert len(trainer.train_dataset) == len(data.train) - too_long
     assert max(len(x["input_ids"]) for x in trainer.train_dataset) <= limit
     train(small_recipe(tmp_path / "run", max_positions=limit), report=messages.append)
@@ -264,7 +258,7 @@ def test_too_few_positions_are_refused(tmp_path, monkeypatch):
     data.dev.__dict__["source_lengths"] = np.array([3, 3, 41, 3, 3, 3, 42, 3])
     message = "max_positions=40 is too small for 2 of the development sentences"
     with pytest.raises(ValueError, match=message):
-        open_data(small_recipe(tmp_path / "run", max_positions=40))
+        TranslationJob(small_recipe(tmp_path / "run", max_positions=40)).identity()
     data.train.__dict__["source_lengths"] = data.train.source_lengths + 60
     with pytest.raises(ValueError, match="too small for all of the training pairs; the shortest n"):
-        open_data(small_recipe(tmp_path / "run", max_positions=40))
+        TranslationJob(small_recipe(tmp_path / "run", max_positions=40)).identity()

@@ -13,7 +13,7 @@ import pytest
 
 from adasparse.training import checkpoints, read_log
 from adasparse.translation.train import train
-from small_runs import (
+from support.small_runs import (
     assert_same_run,
     log_of,
     recipe_file,
@@ -67,7 +67,7 @@ def test_a_killed_training_goes_on_by_the_command(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("BLEU ")
     first, *lines = first_words(done.stderr)
-    assert first.startswith(("Going on after step ", "There is no checkpoint yet"))
+    assert first.startswith(("Resuming after step ", "There is no checkpoint yet"))
     assert [x for x in lines if not x.startswith("step ")] == []  # no warnings, no other bars
     assert_same_run(output, train(small_recipe(tmp_path / "whole", max_steps=40, log_steps=1)))
 
@@ -88,12 +88,12 @@ def test_a_signal_makes_a_checkpoint_and_says_how_to_go_on(tmp_path, number, cha
     assert "Traceback" not in err
     last = err.splitlines()[-1]
     assert last.startswith("Stopped after step ")
-    assert last.endswith("as asked. Add --resume to the same command to go on.")
+    assert last.endswith("as asked. Add --resume to the same command to continue.")
     step = int(last.split()[3].rstrip(","))
     assert [x.name for x in checkpoints(output / "checkpoints")][-1] == f"checkpoint-{step}"
     messages, settings = [], {"max_steps": step + 5, "log_steps": 1, "save_steps": 300}
     train(small_recipe(output, **settings), resume=True, report=messages.append)
-    assert messages == [f"Going on after step {step}."]
+    assert messages == [f"Resuming after step {step}."]
     assert_same_run(output, train(small_recipe(tmp_path / "whole", **settings)))
 
 
@@ -111,12 +111,12 @@ def test_the_user_sees_progress_and_nothing_else(tmp_path):
 def test_nor_when_training_goes_on(tmp_path):
     train(small_recipe(tmp_path / "run"))
     done = run(train_command(tmp_path / "run", "save_steps=3", "--resume", "--json"))
-    messages = ["Going on after step 12.", "This training has ended already."]
+    messages = ["Resuming after step 12.", "This training has ended already."]
     assert done.stderr.splitlines() == messages
     results = results_of(tmp_path / "run")
     assert json.loads(done.stdout) == {"output": str(tmp_path / "run"), **results}
     done = run(train_command(tmp_path / "run", "max_steps=13", "save_steps=3", "--resume"))
-    assert first_words(done.stderr) == ["Going on after step 12.", "step 13/13"]
+    assert first_words(done.stderr) == ["Resuming after step 12.", "step 13/13"]
 
 
 def torchrun(*arguments):
@@ -142,7 +142,7 @@ def test_two_processes_are_one_with_twice_the_batches(tmp_path):
     out, err = process.communicate(timeout=200)
     assert process.returncode != 0
     assert out == ""
-    assert err.count("Add --resume to the same command to go on.") == 1, err
+    assert err.count("Add --resume to the same command to continue.") == 1, err
     done = run(torchrun(*arguments, "--resume"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("BLEU") == 1

@@ -16,7 +16,7 @@ from adasparse.training import read_recipe
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.runs import load_run
 from adasparse.translation.train import train
-from small_runs import log_of, results_of, run, small_data, small_recipe, small_run
+from support.small_runs import log_of, results_of, run, small_data, small_recipe, small_run
 
 LOAD = """
 import sys, torch

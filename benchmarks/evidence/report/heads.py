@@ -5,6 +5,7 @@ import shutil
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.evidence.heads import figures_folder
@@ -12,7 +13,9 @@ from benchmarks.evidence.report.logs import Log
 from benchmarks.evidence.report.notes import notes
 from benchmarks.evidence.runner import write_text
 
-PAGE, FIGURES = "heads.md", "heads"
+from adasparse.analysis.figures.paper import FIGURES
+
+PAGE, FOLDER = "heads.md", "heads"
 KINDS = {"encoder": "encoder", "decoder": "decoder", "context": "context"}
 NAMES = {"softmax": "softmax", "entmax": "1.5-entmax", "adaptive": "α-entmax"}
 SURE = 0.5  # positional heads give at least this share to one offset
@@ -37,21 +40,22 @@ def heads_page(logs: Mapping[str, Sequence[Log]], docs: Path, results: Path) -> 
         "on, for one model of each variant. Numbers drawn are in the CSV file beside each figure.",
         "",
     ]
-    for figure in FIGURES_OF_THE_PAPER:
-        if not all((drawn / f"{name}.svg").is_file() for name in figure.names):
+    for number in sorted({spec.number for spec in FIGURES}):
+        specs = [spec for spec in FIGURES if spec.number == number]
+        if not all((drawn / f"{spec.name}.svg").is_file() for spec in specs):
             continue  # no head or sentence is of its kind
-        for name in figure.names:
-            _copy(drawn, docs / FIGURES, name)
+        for spec in specs:
+            _copy(drawn, docs / FOLDER, spec.name)
         parts += [
-            f"### Figure {figure.number}: {figure.title}",
+            f"### Figure {number}: {specs[0].title}",
             "",
-            figure.about,
+            SECTIONS[number].about,
             "",
-            *[f"![{figure.title}]({FIGURES}/{name}.svg)" for name in figure.names],
+            *[f"![{spec.title}]({FOLDER}/{spec.name}.svg)" for spec in specs],
             "",
-            *_table(figure.rows(log, drawn)),
+            *_table(SECTIONS[number].rows(log, drawn)),
             "",
-            "Numbers: " + ", ".join(f"[{x}.csv]({FIGURES}/{x}.csv)" for x in figure.names) + ".",
+            "Numbers: " + ", ".join(f"[{x.name}.csv]({FOLDER}/{x.name}.csv)" for x in specs) + ".",
             "",
         ]
     command = "python -m benchmarks.evidence run --only 'tatoeba/*' --only 'heads/*'"
@@ -200,90 +204,61 @@ def _extremes(measures: Log, folder: Path) -> Rows:
     return rows
 
 
-class Figure:
-    """A figure of the paper, with files, explanation and a table of numbers."""
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Explanation and table of a figure of the paper.
 
-    def __init__(
-        self,
-        number: int,
-        title: str,
-        about: str,
-        rows: Callable[[Log, Path], Rows],
-        *names: str,
-    ) -> None:
-        self.number, self.title, self.about, self.rows = number, title, about, rows
-        self.names = names
+    Args:
+        about: Explanation of the numbers.
+        rows: Cells of the table, from the measures and the folder of a report.
+    """
+
+    about: str
+    rows: Callable[[Log, Path], Rows]
 
 
-FIGURES_OF_THE_PAPER = [
-    Figure(
-        2,
-        "α while training",
-        "Every head starts at 1.5. Counted are heads of which α moved by more than "
+#: Sections of the page by number of the figure in the paper.
+SECTIONS = {
+    2: Section(
+        about="Every head starts at 1.5. Counted are heads of which α moved by more than "
         f"{MOVED} in the direction named.",
-        _trajectories,
-        "alpha_trajectories",
+        rows=_trajectories,
     ),
-    Figure(
-        3,
-        "learned α by kind of attention",
-        "1 is softmax, 2 is sparsemax.",
-        _alphas,
-        "alpha_histogram",
+    3: Section(
+        about="1 is softmax, 2 is sparsemax.",
+        rows=_alphas,
     ),
-    Figure(
-        4,
-        "density",
-        "Share of the visible tokens that get any weight, over all heads and sentences.",
-        _densities,
-        "density_histogram",
+    4: Section(
+        about="Share of the visible tokens that get any weight, over all heads and sentences.",
+        rows=_densities,
     ),
-    Figure(
-        5,
-        "density of heads by layer",
-        "The heads of each layer, sorted; the table has the mean of a layer.",
-        _by_layer("density", "values"),
-        "head_density",
+    5: Section(
+        about="The heads of each layer, sorted; the table has the mean of a layer.",
+        rows=_by_layer("density", "values"),
     ),
-    Figure(
-        6,
-        "diversity of heads",
-        "Jensen-Shannon divergence between the heads of a layer, averaged over sentences; bands in "
-        "the figure are 95% confidence intervals.",
-        _by_layer("diversity", "layer_values"),
-        "head_diversity",
+    6: Section(
+        about="Jensen-Shannon divergence between the heads of a layer, averaged over sentences; "
+        "bands in the figure are 95% confidence intervals.",
+        rows=_by_layer("diversity", "layer_values"),
     ),
-    Figure(
-        7,
-        "positional heads of the encoder",
-        f"Heads that give at least {SURE:.0%} of their weight to one offset, on average: how many, "
-        "their median, and the surest head of all.",
-        _positions,
-        "positional_confidence",
-        "positional_heads",
+    7: Section(
+        about=f"Heads that give at least {SURE:.0%} of their weight to one offset, on average: "
+        "their number, their median, and the surest head of all.",
+        rows=_positions,
     ),
-    Figure(
-        8,
-        "heads that merge pieces of words",
-        "For each word of several pieces, the largest weight that one of them gives to the others; "
-        "for a word of one piece, its weight on itself. In brackets: 95% confidence intervals over "
-        "sentences.",
-        _best("merging", 2),
-        "merging_heads",
+    8: Section(
+        about="For each word of several pieces, the largest weight that one of them gives to the "
+        "others; for a word of one piece, its weight on itself. In brackets: 95% confidence "
+        "intervals over sentences.",
+        rows=_best("merging", 2),
     ),
-    Figure(
-        9,
-        "heads that find the question mark",
-        "Mean weight on the final question mark at interrogative words.",
-        _best("interrogation", 2),
-        "interrogation_heads",
+    9: Section(
+        about="Mean weight on the final question mark at interrogative words.",
+        rows=_best("interrogation", 2),
     ),
-    Figure(
-        10,
-        "one head, two sentences",
-        "The head whose density differs the most between sentences of similar length: where it is "
-        "least sparse, and where most.",
-        _extremes,
-        "sparsity_extremes",
+    10: Section(
+        about="The head whose density differs the most between sentences of similar length: where "
+        "it is least sparse, and where most.",
+        rows=_extremes,
     ),
-]
+}

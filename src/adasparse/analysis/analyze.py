@@ -1,4 +1,4 @@
-"""Runs analyzed over a set of sentences: recorded, measured and drawn."""
+"""Analysis of trained models over a set of sentences: record, measure, choose, draw, write."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -7,17 +7,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from adasparse.analysis.draw import AlphaHistory, save_figure
-from adasparse.analysis.examples import Choice, Facts, choose, facts_of
-from adasparse.analysis.files import write_atomically
-from adasparse.analysis.gallery import Exhibit, GalleryFigure, draw_gallery
-from adasparse.analysis.marks import asking_words, count_tokens, guess_language
-from adasparse.analysis.meter import Measures, Meter
-from adasparse.analysis.payload import MeasuredRun, Payload, build_payload, run_payload
-from adasparse.analysis.record import Recorder
-from adasparse.analysis.recording import RecordedSentence
-from adasparse.analysis.report import ReportFigure, write_report
-from adasparse.analysis.runs import Run
+from adasparse._files import write_atomically
+from adasparse.analysis.explorer.page import ReportFigure, write_report
+from adasparse.analysis.explorer.payload import MeasuredRun, Payload, build_payload, run_payload
+from adasparse.analysis.figures import AlphaHistory
+from adasparse.analysis.figures.paper import FigureSubject, PaperFigure, RunToDraw, draw_figures
+from adasparse.analysis.figures.sentences import (
+    SentenceChoice,
+    SentenceFacts,
+    choose_sentences,
+    sentence_facts,
+)
+from adasparse.analysis.figures.style import figure_files, write_figure_files
+from adasparse.analysis.measures.collect import MeasureCollector
+from adasparse.analysis.measures.results import Measures
+from adasparse.analysis.recording.recorder import Recorder
+from adasparse.analysis.recording.storage import RecordedSentence
+from adasparse.analysis.runs import Run, load_run, unique_names
+from adasparse.analysis.text import read_sentences
+from adasparse.analysis.tokens.annotations import count_tokens
+from adasparse.analysis.tokens.interrogatives import guess_language, interrogatives_of
 
 #: Called with what is being done, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
@@ -25,20 +34,20 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
-    """What there is to know about some runs.
+    """The heads of some runs: measures, recorded sentences and figures.
 
     Args:
-        measures: Of each run.
+        measures: Measures of each run.
         sentences: Some sentences, recorded from each run, the most interesting first.
         figures: All figures that the runs allow.
-        skipped: Why others are missing, by name.
-        languages: Of source and target, as far as they are known.
-        title: What it is called.
+        skipped: Reasons why others are missing, by name.
+        languages: Languages of source and target, as far as they are known.
+        title: Title of the report.
     """
 
     measures: tuple[Measures, ...]
     sentences: tuple[tuple[RecordedSentence, ...], ...]
-    figures: tuple[GalleryFigure, ...]
+    figures: tuple[PaperFigure, ...]
     skipped: Mapping[str, str]
     languages: Mapping[str, str | None]
     title: str
@@ -61,7 +70,7 @@ class Analysis:
             "sentences": first.num_sentences,
             "languages": dict(self.languages),
             "bootstrap": {"resamples": first.resamples, "seed": first.seed, "level": 0.95},
-            "figures": [figure.name for figure in self.figures],
+            "figures": [figure.spec.name for figure in self.figures],
             "skipped": dict(self.skipped),
             "runs": [_with_extremes(measures) for measures in self.measures],
         }
@@ -71,23 +80,24 @@ class Analysis:
         out = Path(out)
         paths = [out / "measures.json"]
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-        write_atomically(paths[0], text + "\n")
-        for figure in self.figures:
-            paths += save_figure(figure.figure, out / "figures" / figure.name)
-        figures = [
-            ReportFigure(
-                title=figure.title,
-                caption=figure.caption,
-                image=(out / "figures" / f"{figure.name}.svg").read_bytes(),
-                links={x.upper(): f"figures/{figure.name}.{x}" for x in ("csv", "svg", "png")},
+        write_atomically(paths[0], text + "\n", make_folders=True)
+        figures = []
+        for drawn in self.figures:
+            spec, files = drawn.spec, figure_files(drawn.figure)
+            paths += write_figure_files(files, out / "figures" / spec.name)
+            figures.append(
+                ReportFigure(
+                    title=spec.title,
+                    caption=spec.caption,
+                    image=files["svg"],
+                    links={x.upper(): f"figures/{spec.name}.{x}" for x in ("csv", "svg", "png")},
+                )
             )
-            for figure in self.figures
-        ]
         return [write_report(self.payload(), out / "index.html", figures=figures), *paths]
 
 
 def _with_extremes(measures: Measures) -> dict[str, Any]:
-    """Return what there is about a run, and in which sentences each head is least and most sparse.
+    """Return the data of a run, with the sentences in which each head is least and most sparse.
 
     Sentences are counted from 0.
     """
@@ -118,15 +128,16 @@ def analyze(
     """Record, measure and draw the heads of some runs.
 
     Args:
-        runs: With different names.
+        runs: Loaded runs, with different names.
         source: Sentences that every run reads.
         target: Their translations, which translation models are made to write.
-        title: What the analysis is called.
-        languages: Of ``"source"`` and ``"target"``, for interrogative words; guessed if None.
-        resamples: How often sentences are drawn again for confidence intervals.
-        seed: Of that.
-        examples: How many sentences to keep for the explorer, beside those of the figures.
-        progress: Is told of every sentence.
+        title: Title of the report.
+        languages: Languages of ``"source"`` and ``"target"``, for interrogative words; guessed if
+            None.
+        resamples: Number of bootstrap resamples for confidence intervals.
+        seed: Seed of the bootstrap.
+        examples: Number of sentences to keep for the explorer, besides those of the figures.
+        progress: Called for every sentence.
     """
     _check(runs, source, target)
     if languages is None:
@@ -134,36 +145,37 @@ def analyze(
             "source": guess_language(source),
             "target": guess_language(target or ()),
         }
-    interrogatives = asking_words(languages)
+    interrogatives = interrogatives_of(languages)
+    asking = interrogatives.get("source", frozenset())
     recorders = [Recorder(run.model, run.tokenizer, name=run.name) for run in runs]
-    facts: list[Facts] = []
+    facts: list[SentenceFacts] = []
     measured = []
     for recorder in recorders:
-        meter = Meter(
+        collector = MeasureCollector(
             recorder.header,
             counts=_counts(recorder, source, target),
             interrogatives=interrogatives,
         )
         own = target if recorder.is_translation else None
         for number, sentence in enumerate(recorder.sentences(source, own), start=1):
-            meter.add(sentence)
+            collector.add(sentence)
             if len(facts) < number:
-                facts.append(facts_of(sentence.source, interrogatives.get("source", frozenset())))
+                facts.append(sentence_facts(sentence.source, asking))
             _tell(progress, f"measuring {recorder.header.name}", number, len(source))
-        measured.append(meter.result(resamples=resamples, seed=seed))
-    choice = choose(facts, measured, more=examples)
+        measured.append(collector.result(resamples=resamples, seed=seed))
+    choice = choose_sentences(facts, measured, more=examples)
     recorded = [_record_again(recorder, choice, source, target) for recorder in recorders]
-    exhibits = [
-        Exhibit(
+    drawable = [
+        RunToDraw(
             measures=measures,
             history=_history(run, measures),
             sentences=sentences,
-            interrogatives=interrogatives.get("source", frozenset()),
+            interrogatives=asking,
         )
         for run, measures, sentences in zip(runs, measured, recorded, strict=True)
     ]
     _tell(progress, "drawing", 0, 1)
-    figures, skipped = draw_gallery(exhibits, choice)
+    figures, skipped = draw_figures(FigureSubject(runs=drawable, sentences=choice))
     _tell(progress, "drawing", 1, 1)
     return Analysis(
         measures=tuple(measured),
@@ -172,6 +184,43 @@ def analyze(
         skipped=skipped,
         languages=languages,
         title=title,
+    )
+
+
+def analyze_folders(
+    runs: Sequence[str | Path],
+    data: Sequence[str | Path],
+    *,
+    max_sentences: int = 1000,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    title: str = "What heads do",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Analyze runs from their folders, over sentences from files.
+
+    Args:
+        runs: Folders of trained models.
+        data: A prepared folder, whose dev set is used; a text file; or a text file and one with
+            its translation.
+        max_sentences: Number of sentences to use at most.
+        source_lang: Language of the source; known from the data or guessed if None.
+        target_lang: Language of the target, likewise.
+        title: Title of the report.
+        seed: Seed of the bootstrap.
+        progress: Called for every sentence.
+    """
+    text = read_sentences(data, max_sentences)
+    names = unique_names([Path(run) for run in runs])
+    return analyze(
+        [load_run(run, name=name) for run, name in zip(runs, names, strict=True)],
+        text.source,
+        text.target,
+        title=title,
+        languages=text.languages(source=source_lang, target=target_lang),
+        seed=seed,
+        progress=progress,
     )
 
 
@@ -208,7 +257,7 @@ def _counts(
 
 
 def _record_again(
-    recorder: Recorder, choice: Choice, source: Sequence[str], target: Sequence[str] | None
+    recorder: Recorder, choice: SentenceChoice, source: Sequence[str], target: Sequence[str] | None
 ) -> dict[int, RecordedSentence]:
     """Record the chosen sentences, which were not kept; by number, in the order of choice."""
     numbers = choice.all()

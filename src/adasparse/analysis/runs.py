@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Auto classes know them
 import adasparse.longcontext as _long_models  # noqa: F401
-from adasparse.training.monitor import read_log
+from adasparse.training.callbacks import read_log
+from adasparse.training.loading import load_config, load_model, load_tokenizer
+from adasparse.training.recipe_file import load_yaml
 
-#: How the names of model classes end, and the Auto class that loads them.
+#: Endings of the names of model classes, and the Auto classes that load them.
 _AUTO = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
@@ -28,12 +30,12 @@ class Run:
     """A trained model.
 
     Args:
-        name: That of its folder.
-        folder: Where it lies.
-        model: Ready to run.
+        name: Name of its folder.
+        folder: Path of its folder.
+        model: Model in evaluation mode.
         tokenizer: Its tokenizer.
         log: Lines of its training log; empty without one.
-        recipe: How it was trained; empty if that is not known.
+        recipe: Recipe of its training; empty if unknown.
     """
 
     name: str
@@ -54,11 +56,11 @@ class Run:
 
 
 def load_run(folder: str | Path, *, name: str | None = None) -> Run:
-    """Load what ``adasparse train`` wrote, or any model saved by transformers.
+    """Load a run of ``adasparse train``, or any model saved by transformers.
 
     Args:
-        folder: Of the model and its tokenizer.
-        name: What to call it; the name of the folder if None.
+        folder: Folder of the model and its tokenizer.
+        name: Name of the run; the name of the folder if None.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -74,12 +76,8 @@ def load_run(folder: str | Path, *, name: str | None = None) -> Run:
             f"A run must have a config.json beside its model; {folder} has none. If it is still "
             "being trained, wait for its end."
         )
-    try:
-        config = AutoConfig.from_pretrained(folder)
-        model = getattr(transformers, _auto_class(config)).from_pretrained(folder).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"The model in {folder} cannot be loaded: {error}") from error
+    model = load_model(getattr(transformers, _auto_class(load_config(folder))), folder)
+    tokenizer = load_tokenizer(folder)
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
@@ -103,12 +101,7 @@ def _auto_class(config: Any) -> str:
 def _read_recipe(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    import yaml
-
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} must be YAML; reading it: {error}") from error
+    found = load_yaml(path)
     return found if isinstance(found, dict) else {}
 
 

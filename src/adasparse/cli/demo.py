@@ -1,4 +1,4 @@
-"""``adasparse demo``: a corpus, an adaptively sparse translation model, and what it learned."""
+"""``adasparse demo``: a translation model trained on a synthetic corpus, and a report."""
 
 import json
 from dataclasses import asdict
@@ -10,28 +10,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import ProgressBars, hush_transformers, user_errors
 
 if TYPE_CHECKING:
-    from adasparse.translation.demo import DemoResult
+    from adasparse.demo.run import DemoResult
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo"),
-    pair: Annotated[str, typer.Option(help="de-en, en-de, ro-en or ja-en.")] = "de-en",
+    pair: Annotated[str, typer.Option(help="de-en or en-de.")] = "de-en",
     attention: Annotated[str, typer.Option(help="adaptive, entmax or softmax.")] = "adaptive",
     steps: Annotated[int, typer.Option(min=1, help="Updates of the weights.")] = 1350,
-    seed: Annotated[int, typer.Option(min=0, help="Of the corpus and of training.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the corpus and of training.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train a translation model in two minutes, on a corpus made by a grammar, and show its heads.
+    """Train a translation model in two minutes on a synthetic corpus, and show its heads.
 
     Nothing is downloaded. The sentences that are translated in the end were not trained on.
     """
     with user_errors():
+        from adasparse.demo.run import run_demo
         from adasparse.training import ProgressBar, TrainingStopped
-        from adasparse.translation.demo import run_demo
 
         hush_transformers()
         console = Console(stderr=True, highlight=False)
@@ -56,11 +55,15 @@ def demo(
 
 
 def _write_report(out: Path, console: Any) -> bool:
-    """Analyze the heads, where what that takes is installed; tell whether it is."""
-    from adasparse.cli.analyze import write_analysis
-
+    """Analyze the heads if the packages for it are installed; return whether they are."""
     try:
-        write_analysis([out / "run"], data=[out / "data"], out=out / "report", sentences=200)
+        from adasparse.analysis import analyze_folders
+
+        with ProgressBars() as bars:
+            analysis = analyze_folders(
+                [out / "run"], [out / "data"], max_sentences=200, progress=bars.update
+            )
+            analysis.write(out / "report")
     except ModuleNotFoundError as error:
         console.print(f"No report: {error}")
         return False

@@ -1,4 +1,4 @@
-"""``adasparse doctor``: what is installed, what serves, and whether it computes right."""
+"""``adasparse doctor``: the installation, the backends in use, and a check of their results."""
 
 import json
 from typing import Annotated, Any
@@ -17,17 +17,17 @@ def doctor(
     """Show versions, CPU, backends and extras, and check the results; exit code 1 if wrong."""
     import torch
 
-    from adasparse.cli import machine
+    from adasparse import diagnostics
 
     report: dict[str, Any] = {
-        "versions": machine.versions(),
-        "cpu": machine.processor(),
-        "kernels": machine.kernels(),
-        "backends": machine.backends(),
-        "accelerators": machine.accelerators(),
+        "versions": diagnostics.versions(),
+        "cpu": diagnostics.processor(),
+        "kernels": diagnostics.kernels(),
+        "backends": diagnostics.backends(),
+        "accelerators": diagnostics.accelerators(),
         "threads": torch.get_num_threads(),
-        "extras": machine.extras(),
-        "self_check": machine.self_check(),
+        "extras": diagnostics.extras(),
+        "self_check": diagnostics.self_check(),
     }
     if as_json:
         typer.echo(json.dumps(report, indent=2))
@@ -69,6 +69,7 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
         },
         "backends": {
             "CPU tensors": f"{backends['cpu']['backend']} ({backends['cpu']['reason']})",
+            "GPU tensors": f"{backends['cuda']['backend']} ({backends['cuda']['reason']})",
             "other devices": f"{backends['other']['backend']} ({backends['other']['reason']})",
             "devices": ", ".join(["cpu", *report["accelerators"]]),
         },

@@ -1,4 +1,4 @@
-"""``adasparse prepare``: from text files to a folder that training reads."""
+"""``adasparse prepare``: parallel text as a folder that training reads."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 if TYPE_CHECKING:
     from adasparse.translation.data import PreparedData
@@ -99,11 +99,11 @@ def prepare(
         typer.Option(help="Compose Unicode, remove control characters and extra white space."),
     ] = True,
     deduplicate: Annotated[bool, typer.Option(help="Drop repeated pairs.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the choice of --dev-size.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of --dev-size.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace prepared data.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Turn parallel text into token ids, tokenizer and manifest, and tell what was dropped.
+    """Turn parallel text into token ids, tokenizer and manifest, and count the dropped pairs.
 
     Training pairs that are empty, too long, uneven, repeated or in the dev set are dropped. Files
     of different numbers of lines or with invalid UTF-8 are refused, and nothing is written.
@@ -146,7 +146,7 @@ def prepare(
 
 
 class _Rate(ProgressColumn):
-    """How many a second."""
+    """Rate per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -165,7 +165,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _account(manifest: dict[str, Any]) -> Table:
-    """What became of the pairs that were read."""
+    """Print a summary of the pairs that were kept and dropped."""
     train, dev = manifest["train"], manifest["dev"]
     table = Table("Training pairs", box=None, title_justify="left")
     table.add_column("", justify="right")

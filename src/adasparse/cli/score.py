@@ -1,4 +1,4 @@
-"""``adasparse score``: BLEU and chrF of translations, and whether systems differ."""
+"""``adasparse score``: BLEU and chrF of translations, and tests of differences."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 if TYPE_CHECKING:
     from adasparse.translation.score import Comparison
@@ -33,7 +33,7 @@ def score(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     tokenize: Annotated[
         str | None,
-        typer.Option(help="How BLEU splits words, such as 13a, intl, zh, ja-mecab, char, none."),
+        typer.Option(help="Tokenizer of BLEU, such as 13a, intl, zh, ja-mecab, char, none."),
     ] = None,
     samples: Annotated[int, typer.Option(help="Resamples to compare systems.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -82,7 +82,7 @@ def _check_names(systems: Sequence[str], references: Sequence[str]) -> None:
 
 
 def _read(name: str) -> list[str]:
-    from adasparse.translation.corpus import TextFile
+    from adasparse._files import TextFile
 
     stream = sys.stdin.buffer if name == STDIN else None
     return list(TextFile(name, stream=stream).lines())

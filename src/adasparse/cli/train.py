@@ -1,13 +1,16 @@
 """``adasparse train``: a translation model from a recipe."""
 
-import json
-from dataclasses import asdict
-
-import typer
-
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, Changes, IsDry, Recipe, Resume, run_session
+from adasparse.cli.common import hush_transformers, user_errors
+from adasparse.cli.training import (
+    AsJson,
+    Changes,
+    IsDry,
+    Recipe,
+    Resume,
+    run_job,
+    tell_plan,
+    tell_results,
+)
 
 
 def train(
@@ -17,44 +20,32 @@ def train(
     dry_run: IsDry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a translation model; interrupt it any time and go on with --resume.
+    """Train a translation model; interrupt it any time and continue with --resume.
 
     The output folder loads with the Auto classes of transformers. Beside the model it has
     checkpoints/, log.jsonl (loss, scores and the alpha of every head), recipe.yaml, results.json
     and tensorboard/. For several processes: torchrun --nproc-per-node 2 -m adasparse train ...
     """
     with user_errors():
+        from adasparse.training import dry_run as rehearse
         from adasparse.training import read_recipe
-        from adasparse.translation.dry_run import dry_run as rehearse
         from adasparse.translation.recipe import TranslationRecipe
-        from adasparse.translation.train import train as run
+        from adasparse.translation.train import TranslationJob
 
         hush_transformers()
-        settings = read_recipe(TranslationRecipe, recipe, changes or ())
+        job = TranslationJob(read_recipe(TranslationRecipe, recipe, changes or ()))
         if dry_run:
-            plan = asdict(rehearse(settings, resume=resume))
-            plan["hours_at_most"] = plan["seconds_per_step"] * settings.max_steps / 3600
-            typer.echo(json.dumps(plan, indent=2) if as_json else _describe(plan))
+            tell_plan(rehearse(job, resume=resume), as_json=as_json)
             return
         metrics = {"eval_bleu": "dev BLEU", "eval_loss": "dev loss"}
-        found = run_session(run, settings, metrics, resume=resume)
-    if found is None:
+        finished = run_job(job, metrics, resume=resume)
+    if finished is None:
         return
-    output, results = found
-    if as_json:
-        typer.echo(json.dumps({"output": str(output), **results}, indent=2))
-        return
+    output, results = finished
     scores = results["candidates"][results["model"]]
-    typer.echo(
+    summary = (
         f"BLEU {scores['bleu']:.1f} chrF {scores['chrf']:.1f} on development data | "
-        f"model:{results['model']} attn:{settings.attention} seed:{settings.seed}\n"
+        f"model:{results['model']} attn:{job.recipe.attention} seed:{job.recipe.seed}\n"
         f"Next: adasparse translate {output} < text"
     )
-
-
-def _describe(plan: dict[str, float]) -> str:
-    return (
-        f"Everything is fine: {plan['parameters']:,} parameters, {plan['pairs']:,} pairs in "
-        f"{plan['batches_per_epoch']:,} batches, {plan['epochs']:.1f} epochs.\n"
-        f"At most {plan['seconds_per_step']:.2f} s a step, {plan['hours_at_most']:.1f} hours."
-    )
+    tell_results(output, results, summary, as_json=as_json)

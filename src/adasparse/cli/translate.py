@@ -1,14 +1,15 @@
 """``adasparse translate``: sentences from stdin or files, one translation per line."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse._files import TextFile, write_atomically
+from adasparse.cli.common import hush_transformers, user_errors
 
 
 def translate(
@@ -19,7 +20,7 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; stdout by default.")
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step.")] = 5,
+    beam: Annotated[int, typer.Option(min=1, max=256, help="Hypotheses kept at each step.")] = 5,
     n_best: Annotated[
         int,
         typer.Option(min=1, help="Translations of each sentence; above 1: number, score and text."),
@@ -55,6 +56,9 @@ def translate(
 
         if n_best > beam:
             raise ValueError(f"--n-best must be at most --beam, which is {beam}; got {n_best}.")
+        for path in (output, attention):
+            if path is not None:
+                _check_target(path)
         hush_transformers()
         model, tokenizer = load_run(run)
         places, given = _read(files or [])
@@ -82,35 +86,54 @@ def translate(
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
             typer.echo(text, nl=False)
         else:
-            from adasparse.training.files import write_text
-
-            write_text(output, text)
+            _write(output, text)
         if attention is not None:
             _save_attention(model, tokenizer, sentences, found, attention)
 
 
+def _is_special(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe or the like, not a file to replace."""
+    names = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
+    return str(path).startswith(names) or (path.exists() and not path.is_file())
+
+
+def _check_target(path: Path) -> None:
+    """Refuse a file that could not be written in the end, before anything is translated."""
+    if path.is_dir():
+        raise ValueError(f"The output must be a file; {path} is a folder.")
+    folder = path.resolve().parent
+    if not _is_special(path) and not folder.is_dir():
+        raise ValueError(f"The folder of {path} must exist; there is no {folder}.")
+    written = path if path.exists() else folder
+    if not os.access(written, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {written} is write-protected.")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write to a regular file at once, and through to devices and pipes; follow links."""
+    if _is_special(path):
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    else:
+        write_atomically(path.resolve(), text)
+
+
 def _read(files: list[Path]) -> tuple[list[str], list[str]]:
-    """Return where each line of all files is, and the lines; only a line feed ends one."""
-    blocks = [(f" of {path}", path.read_bytes()) for path in files]
+    """Return the place of each line of all files, and the lines."""
+    texts = {f" of {path}": TextFile(path, may_be_empty=True) for path in files}
     if not files:
-        blocks = [("", sys.stdin.buffer.read())]
+        texts = {"": TextFile("standard input", stream=sys.stdin.buffer, may_be_empty=True)}
     places: list[str] = []
     sentences: list[str] = []
-    for name, block in blocks:
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for number, line in enumerate(lines, start=1):
+    for name, text in texts.items():
+        for number, line in enumerate(text.lines(), start=1):
             places.append(f"line {number}{name}")
-            try:
-                sentences.append(line.decode("utf-8").removesuffix("\r"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"Text must be UTF-8; {places[-1]} is not.") from error
+            sentences.append(line)
     return places, sentences
 
 
 def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
-    """Tell which lines are too long and are left empty, or refuse them."""
+    """Report lines that are too long and are left empty, or refuse them."""
     if not lengths:
         return
     shown = ", ".join(f"{place} ({length} tokens)" for place, length in [*lengths.items()][:5])
@@ -126,7 +149,7 @@ def _tell_long(lengths: dict[str, int], is_skipped: bool, console: Any) -> None:
 def _lines(
     number: int, source: str, translations: list[Any], n_best: int, scores: bool, as_json: bool
 ) -> list[str]:
-    """Return what is written for one sentence."""
+    """Return the lines for one sentence."""
     texts = [x.text.replace("\n", " ").replace("\r", " ") for x in translations]
     pairs = list(zip(texts, translations, strict=True))
     if as_json:

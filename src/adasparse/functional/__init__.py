@@ -1,1 +1,23 @@
-"""Functions: they check arguments, choose the kernel and own the gradients."""
+"""Functions: they check arguments, choose the backend and own the gradients."""
+
+from adasparse.functional.attention import (
+    SparseWeights,
+    entmax_attention,
+    entmax_attention_support,
+    entmax_attention_weights,
+)
+from adasparse.functional.backends import register_backend, unregister_backend
+from adasparse.functional.entmax import entmax, sparsemax
+from adasparse.functional.losses import entmax_loss
+
+__all__ = [
+    "SparseWeights",
+    "entmax",
+    "entmax_attention",
+    "entmax_attention_support",
+    "entmax_attention_weights",
+    "entmax_loss",
+    "register_backend",
+    "sparsemax",
+    "unregister_backend",
+]

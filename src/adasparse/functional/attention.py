@@ -1,14 +1,18 @@
-"""Attention of which most weights are exactly zero, at the cost of those that are not."""
+"""Attention whose weights are mostly zero, at the cost of those that are not."""
 
-from typing import Literal, NamedTuple, overload
+import warnings
+from typing import NamedTuple
 
 from torch import Tensor
 
-from adasparse.functional.attention_inputs import prepare
-from adasparse.functional.attention_routes import attend, support, weigh
-from adasparse.functional.entmax import check_backend
+from adasparse.functional.alibi_window import attend_nearby
+from adasparse.functional.attention_arguments import attention_problem
+from adasparse.functional.attention_operators import attend, support
+from adasparse.functional.backends import check_backend
+from adasparse.functional.differentiable_attention import attention_weights
+from adasparse.kernels import AttentionProblem
 
-LAYOUTS = ("dense", "sparse")
+_LAYOUTS = ("dense", "sparse")
 
 
 class SparseWeights(NamedTuple):
@@ -17,9 +21,9 @@ class SparseWeights(NamedTuple):
     ``torch.sparse_csr_tensor(*weights, (rows, k))`` makes a tensor of them.
 
     Args:
-        crow: ``(rows + 1,)``: where each row begins, and the end.
-        col: ``(n,)``: the key of each entry, rising within a row.
-        value: ``(n,)``: its weight.
+        crow: ``(rows + 1,)``: offset of each row, and the end.
+        col: ``(n,)``: key of each entry, ascending within a row.
+        value: ``(n,)``: weight of each entry.
     """
 
     crow: Tensor
@@ -39,10 +43,11 @@ def entmax_attention(
     dropout_p: float = 0.0,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """Attend to few keys: ``entmax(scale * query @ key.mT) @ value``, never built as a matrix.
+    """Attend to few keys: ``entmax(scale * query @ key.mT) @ value``, without the score matrix.
 
     The sparse counterpart of ``torch.nn.functional.scaled_dot_product_attention``. Query i sees
     keys 0 to i under ``is_causal``, whatever the lengths, as in PyTorch. Leading dimensions
@@ -51,34 +56,38 @@ def entmax_attention(
     Computes in float32 (float64 for float64 inputs, and on CPU for alpha above 2). Results are the
     same for any number of threads. Gradients exist for ``query``, ``key``, ``value``, ``alpha``, a
     float ``attn_mask`` and ``alibi_slopes``; those above the first order take a slower path in
-    plain PyTorch, which does build the matrix.
+    PyTorch alone, which does materialize the matrix.
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``; one head may serve all of ``query``.
+        key: ``(..., h, k, d)``; one head may be shared by all of ``query``.
         value: ``(..., h, k, e)``.
         alpha: At least 1; 1 is softmax, 2 is sparsemax. A tensor has one value per head ``(h,)``
             or broadcasts to ``(..., h, q, 1)``; it receives gradients.
         attn_mask: Broadcasts to ``(..., h, q, k)``. Bool: True where a key takes part. Float:
-            added to the scores, ``-inf`` leaving a key out.
-        is_causal: Whether later keys are left out; may go along with ``attn_mask``.
+            added to the scores, ``-inf`` masks a key.
+        is_causal: Whether later keys are masked; may be combined with ``attn_mask``.
         scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
-        dropout_p: Share of the weights to drop at random, drawn from PyTorch's generator; the
-            others grow by ``1 / (1 - dropout_p)``.
-        key_lengths: Integers ``(...)``, one per sequence: how many keys come before the padding.
-            What the padding holds never matters.
-        alibi_slopes: ``(h,)``; each score loses ``slope * |i + k - q - j|``, the distance of query
-            i and key j with the last query at the last key.
+        dropout_p: Probability of dropping a weight, drawn from PyTorch's generator; the others are
+            multiplied by ``1 / (1 - dropout_p)``.
+        key_lengths: Number of keys before the padding, integers ``(...)``, one per sequence. The
+            contents of the padding never matter.
+        alibi_slopes: Slopes ``(h,)`` of [ALiBi](https://arxiv.org/abs/2108.12409); each score is
+            lowered by ``slope * |i + k - q - j|``, the distance of query i and key j with the last
+            query at the last key.
+        window: Sliding window ``(left, right)``: query i sees keys i - left to i + right, None for
+            no limit on a side. Time grows with the window, not with the number of keys.
         enable_gqa: Whether ``key`` and ``value`` may have fewer heads ``g`` than ``query``, whose
             head i then reads head ``i // (h // g)``.
-        backend: ``"auto"`` follows the device of ``query``; ``"native"`` is the compiled CPU
-            kernel, ``"plain"`` PyTorch alone.
+        backend: ``"auto"`` follows the device of ``query``; ``"cpu"`` is the compiled kernel for
+            CPUs, ``"triton"`` the one for GPUs, ``"torch"`` PyTorch alone.
 
     Returns:
         ``(..., h, q, e)`` in the dtype of ``query``. Queries that see no key get zeros, with zero
         gradients.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention(query, key, torch.eye(3), alpha=1.5)
         tensor([[0.7073, 0.2927, 0.0000]])
@@ -86,8 +95,8 @@ def entmax_attention(
         >>> entmax_attention(x, x, x, is_causal=True).shape
         torch.Size([2, 8, 100, 64])
     """
-    check_backend(backend)
-    inputs, lead = prepare(
+    backend = check_backend(backend)
+    problem, lead = attention_problem(
         query,
         key,
         value,
@@ -98,44 +107,12 @@ def entmax_attention(
         dropout_p=dropout_p,
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
+        window=window,
         enable_gqa=enable_gqa,
     )
-    output = attend(inputs, backend)
+    run = attend if alibi_slopes is None else attend_nearby
+    output = run(problem, backend)
     return output if len(lead) == 2 else output.reshape(*lead, *output.shape[2:])
-
-
-@overload
-def entmax_attention_weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    alpha: float | Tensor = ...,
-    attn_mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    scale: float | None = ...,
-    key_lengths: Tensor | None = ...,
-    alibi_slopes: Tensor | None = ...,
-    enable_gqa: bool = ...,
-    backend: str = ...,
-    layout: Literal["dense"] = ...,
-) -> Tensor: ...
-
-
-@overload
-def entmax_attention_weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    alpha: float | Tensor = ...,
-    attn_mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    scale: float | None = ...,
-    key_lengths: Tensor | None = ...,
-    alibi_slopes: Tensor | None = ...,
-    enable_gqa: bool = ...,
-    backend: str = ...,
-    layout: Literal["sparse"],
-) -> SparseWeights: ...
 
 
 def entmax_attention_weights(
@@ -148,41 +125,42 @@ def entmax_attention_weights(
     scale: float | None = None,
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
-    layout: str = "dense",
-) -> Tensor | SparseWeights:
-    """Return the weights that ``entmax_attention`` gives to the values, before dropout.
+    layout: str | None = None,
+) -> Tensor:
+    """Return the weights that ``entmax_attention`` gives to the values, as a matrix.
+
+    Weights are those before dropout. Gradients of any order exist. For the nonzero weights alone,
+    without the matrix, see ``entmax_attention_support``.
 
     Args:
         query: ``(..., h, q, d)``.
         key: ``(..., h, k, d)``.
         alpha: As for ``entmax_attention``, like all that follow.
-        attn_mask: Bool or float.
+        attn_mask: Bool or float mask.
         is_causal: Whether query i sees keys 0 to i only.
         scale: Factor of the dot products.
-        key_lengths: One integer per sequence.
-        alibi_slopes: One per head.
+        key_lengths: Number of keys of each sequence.
+        alibi_slopes: Slope of each head.
+        window: Sliding window ``(left, right)``.
         enable_gqa: Whether ``key`` may have fewer heads.
-        backend: Which kernels to use.
-        layout: ``"dense"`` gives the matrix, with gradients of any order. ``"sparse"`` gives the
-            entries that are not zero, without gradients, and never builds the matrix.
+        backend: Kernels to use.
+        layout: Deprecated; ``"sparse"`` is ``entmax_attention_support``.
 
     Returns:
-        ``(..., h, q, k)`` in the dtype of ``query``, or ``SparseWeights``.
+        ``(..., h, q, k)`` in the dtype of ``query``.
 
     Example:
+        >>> import torch
         >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
         >>> entmax_attention_weights(query, key)
         tensor([[0.7073, 0.2927, 0.0000],
                 [0.5114, 0.4424, 0.0463]])
-        >>> entmax_attention_weights(query, key, layout="sparse").col
-        tensor([0, 1, 0, 1, 2])
     """
-    check_backend(backend)
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {sorted(LAYOUTS)}; got {layout!r}.")
-    inputs, lead = prepare(
+    backend = check_backend(backend)
+    problem, lead = attention_problem(
         query,
         key,
         key,
@@ -190,12 +168,86 @@ def entmax_attention_weights(
         attn_mask=attn_mask,
         is_causal=is_causal,
         scale=scale,
-        dropout_p=0.0,
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
+        window=window,
         enable_gqa=enable_gqa,
     )
-    if layout == "sparse":
-        return SparseWeights(*support(inputs, backend))
-    weights = weigh(inputs, backend)
+    if layout is not None and _is_sparse(layout):
+        return _sparse_weights(problem, backend)  # type: ignore[return-value]
+    weights = attention_weights(problem, backend)
     return weights.reshape(*lead, *weights.shape[2:])
+
+
+def _is_sparse(layout: str) -> bool:
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be one of {sorted(_LAYOUTS)}; got {layout!r}.")
+    warnings.warn(
+        "layout is deprecated: entmax_attention_weights returns the matrix, "
+        "entmax_attention_support the nonzero weights.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return layout == "sparse"
+
+
+def _sparse_weights(problem: AttentionProblem, backend: str) -> SparseWeights:
+    rows = support(problem, backend)
+    return SparseWeights(rows.crow, rows.col, rows.value)
+
+
+def entmax_attention_support(
+    query: Tensor,
+    key: Tensor,
+    *,
+    alpha: float | Tensor = 1.5,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    key_lengths: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    enable_gqa: bool = False,
+    backend: str = "auto",
+) -> SparseWeights:
+    """Return the nonzero weights of ``entmax_attention``, without materializing the matrix.
+
+    Weights are those before dropout, without gradients.
+
+    Args:
+        query: ``(..., h, q, d)``.
+        key: ``(..., h, k, d)``.
+        alpha: As for ``entmax_attention``, like all that follow.
+        attn_mask: Bool or float mask.
+        is_causal: Whether query i sees keys 0 to i only.
+        scale: Factor of the dot products.
+        key_lengths: Number of keys of each sequence.
+        alibi_slopes: Slope of each head.
+        window: Sliding window ``(left, right)``.
+        enable_gqa: Whether ``key`` may have fewer heads.
+        backend: Kernels to use.
+
+    Returns:
+        A compressed matrix with a row for each query.
+
+    Example:
+        >>> import torch
+        >>> query, key = torch.tensor([[3.0], [0.5]]), torch.tensor([[1.0], [0.8], [-1.0]])
+        >>> entmax_attention_support(query, key).col
+        tensor([0, 1, 0, 1, 2])
+    """
+    backend = check_backend(backend)
+    problem, _ = attention_problem(
+        query,
+        key,
+        key,
+        alpha=alpha,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        scale=scale,
+        key_lengths=key_lengths,
+        alibi_slopes=alibi_slopes,
+        window=window,
+        enable_gqa=enable_gqa,
+    )
+    return _sparse_weights(problem, backend)

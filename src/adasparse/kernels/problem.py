@@ -1,55 +1,210 @@
-"""What an attention kernel is given, and the gradients it gives back."""
+"""The problems that kernels solve, their gradients, and access to tensors by field name."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
+import torch
 from torch import Tensor
 
+Record = TypeVar("Record")
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionProblem:
-    """Attention with checked arguments, everything of rank 4.
+    """One attention call with checked arguments.
 
-    A score is ``scale <q_i, k_j>``, less ``slope |i + k - q - j|``, plus the mask where that is
-    float. Keys are left out where a bool mask is False, from ``key_lengths`` of the sequence on,
-    and after position ``i`` of a causal query ``i``.
+    The score of query i and key j is ``scale <q_i, k_j>``, minus ``slope |i + k - q - j|``, plus
+    the mask where that is float. A key is masked where a bool mask is False, from ``key_lengths``
+    of its sequence on, after position ``i`` of a causal query ``i``, and outside the window from
+    ``i - window_left`` to ``i + window_right``.
+
+    ``functional`` fills it with the caller's dtypes. Kernels receive it converted: one compute
+    dtype with a contiguous last dimension, ``alpha`` of rank 4 and ``slopes`` in float64.
 
     Args:
         query: ``(b, h, q, d)``.
         key: ``(b, g, k, d)``; query head ``i`` reads key head ``i // (h // g)``.
         value: ``(b, g, k, e)``.
-        alpha: Broadcastable to ``(b, h, q, 1)``, in float64.
-        scale: Factor of the dot products.
+        alpha: Of rank 0, ``(h,)``, or broadcastable to ``(b, h, q, 1)``; kernels get the last.
         mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None.
+        slopes: ALiBi slopes ``(h,)``, or None.
         key_lengths: ``(b,)`` in int64, or None.
-        slopes: ``(h,)`` in float64, or None.
-        seed: Int64 of rank 0, what dropout is drawn from; None without dropout.
+        seed: Seed of the dropout, int64 of rank 0 in CPU memory; None without dropout.
+        scale: Factor of the dot products.
         is_causal: Whether query ``i`` sees keys ``0`` to ``i`` only.
-        dropout_p: Share of the weights to drop; the others grow to make up for it.
+        dropout_p: Probability of dropping a weight; the others are divided by ``1 - dropout_p``.
+        window_left: Number of keys before position ``i`` that query ``i`` sees; None for all.
+        window_right: Number of keys after it; None for all.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
     alpha: Tensor
-    scale: float
     mask: Tensor | None = None
-    key_lengths: Tensor | None = None
     slopes: Tensor | None = None
+    key_lengths: Tensor | None = None
     seed: Tensor | None = None
+    scale: float
     is_causal: bool = False
     dropout_p: float = 0.0
+    window_left: int | None = None
+    window_right: int | None = None
+
+    def sequence(self, i: int) -> "AttentionProblem":
+        """Return the problem of sequence ``i`` of the batch alone."""
+        one = slice(i, i + 1)
+        mask, lengths = self.mask, self.key_lengths
+        return with_tensors(
+            self,
+            {
+                "query": self.query[one],
+                "key": self.key[one],
+                "value": self.value[one],
+                "alpha": self.alpha[one]
+                if self.alpha.dim() == 4 and len(self.alpha) > 1
+                else self.alpha,
+                "mask": mask[one] if mask is not None and len(mask) > 1 else mask,
+                "key_lengths": None if lengths is None else lengths[one],
+            },
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionGradients:
-    """Gradients in the shapes of what they belong to; None where not asked for.
+    """Gradients with respect to the fields of the same name; None where not asked for.
 
     ``alpha`` and ``slopes`` are in float64, ``mask`` in the dtype of the query.
     """
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    query: Tensor | None = None
+    key: Tensor | None = None
+    value: Tensor | None = None
     alpha: Tensor | None = None
     mask: Tensor | None = None
     slopes: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparseRows:
+    """The nonzero weights of all rows ``(b h q, k)`` as a CSR matrix.
+
+    Args:
+        crow: ``(rows + 1,)`` in int64: offset of each row, and the end.
+        col: ``(n,)`` in int64: key of each entry, ascending within a row.
+        value: ``(n,)``: weight of each entry.
+    """
+
+    crow: Tensor
+    col: Tensor
+    value: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LossProblem:
+    """The Fenchel-Young losses of some rows.
+
+    The target mass of class k in a row is ``weight_k ((1 - label_smoothing) q_k +
+    label_smoothing / n)``, q being the given distribution or 1 at the index. Rows at
+    ``ignore_index`` have no mass.
+
+    Args:
+        scores: ``(rows, n)``; kernels get it contiguous.
+        alpha: One value or one per row; kernels get it in float64, of rank 0 or ``(rows,)``.
+        index: ``(rows,)`` in int64, or None if ``probability`` is given.
+        probability: ``(rows, n)``; kernels get it in the dtype of the scores.
+        weight: ``(n,)``, or None for ones; kernels get it in the dtype of the scores.
+        ignore_index: Index of ignored rows.
+        label_smoothing: Fraction of the mass spread evenly over the classes.
+    """
+
+    scores: Tensor
+    alpha: Tensor
+    index: Tensor | None = None
+    probability: Tensor | None = None
+    weight: Tensor | None = None
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+
+    def valid(self) -> Tensor | None:
+        """Return whether each row counts, ``(rows,)``; None if all do."""
+        return None if self.index is None else self.index != self.ignore_index
+
+    def mass(self, like: Tensor) -> Tensor:
+        """Return the target mass of each class in each row, in the shape and dtype of ``like``."""
+        n = like.shape[-1]
+        valid = self.valid()
+        if self.probability is not None:
+            mass = self.probability.to(like.dtype)
+        else:
+            assert self.index is not None and valid is not None
+            mass = torch.zeros_like(like).scatter(
+                -1, torch.where(valid, self.index, 0).unsqueeze(-1), 1.0
+            )
+        mass = (1 - self.label_smoothing) * mass + self.label_smoothing / n
+        if self.weight is not None:
+            mass = mass * self.weight.to(like.dtype)
+        return mass if valid is None else torch.where(valid.unsqueeze(-1), mass, 0.0)
+
+
+@cache
+def field_names(record: Any) -> tuple[str, ...]:
+    """Return the names of all fields of a dataclass, in order."""
+    assert is_dataclass(record)
+    return tuple(field.name for field in fields(record))
+
+
+@cache
+def tensor_names(record: Any) -> tuple[str, ...]:
+    """Return the names of the fields that are annotated to hold a tensor, in order."""
+    hints = get_type_hints(record)
+    return tuple(
+        name
+        for name in field_names(record)
+        if hints[name] is Tensor or Tensor in get_args(hints[name])
+    )
+
+
+def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
+    """Return the fields ``names`` of a dataclass, which are those of ``tensor_names``."""
+    values = vars(record)
+    return [values[name] for name in names]
+
+
+def build(record: type[Record], values: Mapping[str, Any]) -> Record:
+    """Return a dataclass from the values of all its fields."""
+    if torch.compiler.is_compiling():
+        return record(**values)
+    # The __init__ of a frozen dataclass takes several times as long.
+    made = object.__new__(record)
+    vars(made).update(values)
+    return made
+
+
+def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Record:
+    """Return a dataclass of tensors alone, such as what a backend saves, from its fields."""
+    return build(record, dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
+
+
+def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
+    """Return a copy of a dataclass in which the named fields are replaced."""
+    return build(type(record), {**vars(record), **tensors})
+
+
+_SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}
+
+
+def schema_of(record: type) -> str:
+    """Return the fields of a dataclass as the arguments of an operator schema."""
+    hints = get_type_hints(record)
+
+    def type_of(name: str) -> str:
+        hint = hints[name]
+        if hint in _SCHEMA_TYPES:
+            return _SCHEMA_TYPES[hint]
+        (inner,) = (x for x in get_args(hint) if x is not type(None))
+        return f"{_SCHEMA_TYPES[inner]}?"
+
+    return ", ".join(f"{type_of(name)} {name}" for name in field_names(record))

@@ -1,10 +1,25 @@
-"""The oracle: entmax by bisection in float64, with gradients written out by hand."""
+"""The float64 oracle: entmax by bisection, with the gradients written out."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from adasparse.kernels import plain_attention
-from adasparse.kernels.problem import AttentionGradients, AttentionProblem
+from adasparse.kernels.problem import (
+    AttentionGradients,
+    AttentionProblem,
+    LossProblem,
+    SparseRows,
+    tensor_names,
+)
+from adasparse.kernels.torch.scores import dropout_factors
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedRows:
+    """All weights, in the shape of the scores."""
+
+    weights: Tensor
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
@@ -51,7 +66,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
 def entmax_backward(
     weights: Tensor, grad: Tensor, alpha: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients by scores ``(rows, n)`` and, if wanted, by alpha ``(rows,)``."""
+    """See ``RowKernels.entmax_backward``; in float64."""
     eps = alpha.double().reshape(-1, 1) - 1
     support = weights > 0
     log_p = torch.where(support, weights, 1.0).log()
@@ -84,58 +99,144 @@ def conjugate(scores: Tensor, alpha: Tensor) -> Tensor:
     return expected - (weights * u).sum(-1) / (1 + eps.squeeze(-1))
 
 
-def attention(
-    problem: AttentionProblem, grad: Tensor | None = None
-) -> tuple[Tensor, AttentionGradients | None]:
-    """Attend with the whole matrix of weights at hand.
+def _target(problem: LossProblem) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the target mass, its sum per row, and the scores with ignored rows set to zero."""
+    scores = problem.scores.double()
+    mass = problem.mass(scores)
+    total = mass.sum(-1)
+    return mass, total, torch.where(total.unsqueeze(-1) == 0, 0.0, scores)
 
-    Args:
-        problem: In any dtype.
-        grad: Gradient by the output ``(b, h, q, e)``, or None.
 
-    Returns:
-        The output and, if ``grad`` is given, the gradients by everything; all in float64.
-    """
-    query, key, value = problem.query.double(), problem.key.double(), problem.value.double()
-    (b, h, q, _), (g, k) = query.shape, key.shape[1:3]
-    key, value = (x.repeat_interleave(h // g, 1) for x in (key, value))
-    i, j = torch.arange(q).unsqueeze(-1), torch.arange(k)
-    distance = (i + k - q - j).abs().double()
-    scores = problem.scale * query @ key.mT
+def empty_loss_saved(problem: LossProblem) -> SavedRows:
+    """See ``LossKernels.empty_loss_saved``."""
+    return SavedRows(weights=torch.empty(problem.scores.shape, dtype=torch.float64))
+
+
+def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedRows]:
+    """See ``LossKernels.loss_forward``; any dtype."""
+    mass, total, scores = _target(problem)
+    chosen = torch.where(mass == 0, 0.0, mass * scores).sum(-1)
+    loss = total * conjugate(scores, problem.alpha) - chosen
+    return loss, SavedRows(weights=entmax_forward(scores, problem.alpha))
+
+
+def loss_backward(
+    problem: LossProblem, saved: SavedRows, grad: Tensor, *, with_alpha: bool
+) -> tuple[Tensor, Tensor | None]:
+    """See ``LossKernels.loss_backward``; all in float64."""
+    mass, total, _ = _target(problem)
+    by_scores = grad.unsqueeze(-1) * (total.unsqueeze(-1) * saved.weights - mass)
+    if not with_alpha:
+        return by_scores, None
+    return by_scores, grad * total * _conjugate_by_alpha(saved.weights, problem.alpha)
+
+
+def _conjugate_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
+    """Return the derivative of the conjugate per row: minus that of Omega at fixed weights."""
+    eps = alpha.double().reshape(-1, 1) - 1
+    log_p = torch.where(weights > 0, weights, 1.0).log()
+    y = eps * log_p
+    u = torch.where(eps == 0, log_p, torch.expm1(y) / torch.where(eps == 0, 1.0, eps))
+    # (1 + (y - 1) e^y) / y^2 by its series, sum of (k + 1) y^k / (k + 2)!, where it would cancel
+    term, slope = torch.full_like(y, 0.5), torch.full_like(y, 0.5)
+    for k in range(1, 30):
+        term = term * y / (k + 2)
+        slope = slope + (k + 1) * term
+    far = torch.where(y.abs() < 1, 2.0, y)
+    slope = torch.where(y.abs() < 1, slope, (1 + (far - 1) * far.exp()) / far**2)
+    by_alpha = weights * (log_p**2 * slope - u / (1 + eps)) / (1 + eps)
+    return -by_alpha.sum(-1)
+
+
+def attention_forward(problem: AttentionProblem, *, keep: bool) -> tuple[Tensor, SavedRows | None]:
+    """See ``AttentionKernels.attention_forward``; any dtype, the output in float64."""
+    value = _per_head(problem.value, problem)
+    weights = _weights(problem)
+    output = (_factors(problem) * weights) @ value
+    return output, SavedRows(weights=weights) if keep else None
+
+
+def _per_head(x: Tensor, problem: AttentionProblem) -> Tensor:
+    """``(b, g, k, d)`` as ``(b, h, k, d)`` in float64."""
+    return x.double().repeat_interleave(problem.query.shape[1] // x.shape[1], 1)
+
+
+def _distance(problem: AttentionProblem) -> Tensor:
+    q, k = problem.query.shape[2], problem.key.shape[2]
+    return (torch.arange(q).unsqueeze(-1) + k - q - torch.arange(k)).abs().double()
+
+
+def _factors(problem: AttentionProblem) -> Tensor:
+    factors = dropout_factors(problem)
+    return torch.ones((), dtype=torch.float64) if factors is None else factors.double()
+
+
+def _weights(problem: AttentionProblem) -> Tensor:
+    b, h, q, _ = problem.query.shape
+    k = problem.key.shape[2]
+    scores = problem.scale * problem.query.double() @ _per_head(problem.key, problem).mT
     if problem.slopes is not None:
-        scores = scores - problem.slopes.double().reshape(h, 1, 1) * distance
+        scores = scores - problem.slopes.double().reshape(h, 1, 1) * _distance(problem)
     if problem.mask is not None and problem.mask.dtype != torch.bool:
         scores = scores + problem.mask.double()
     if problem.mask is not None and problem.mask.dtype == torch.bool:
         scores = scores.masked_fill(~problem.mask, -torch.inf)
+    i, j = torch.arange(q).unsqueeze(-1), torch.arange(k)
     if problem.key_lengths is not None:
         scores = scores.masked_fill(j >= problem.key_lengths.reshape(b, 1, 1, 1), -torch.inf)
     if problem.is_causal:
         scores = scores.masked_fill(j > i, -torch.inf)
-    alpha = problem.alpha.double().expand(b, h, q, 1).reshape(-1)
-    weights = entmax_forward(scores.reshape(-1, k), alpha).reshape(b, h, q, k)
-    factors = plain_attention.dropout_factors(problem)
-    factors = torch.ones(()) if factors is None else factors.double()
-    output = (factors * weights) @ value
-    if grad is None:
-        return output, None
-    grad = grad.double()
-    grad_weights = factors * (grad @ value.mT)
-    by_scores, by_alpha = entmax_backward(
-        weights.reshape(-1, k), grad_weights.reshape(-1, k), alpha, with_alpha=True
+    if problem.window_left is not None:
+        scores = scores.masked_fill(j < i - problem.window_left, -torch.inf)
+    if problem.window_right is not None:
+        scores = scores.masked_fill(j > i + problem.window_right, -torch.inf)
+    return entmax_forward(scores.reshape(-1, k), _alpha_rows(problem)).reshape(b, h, q, k)
+
+
+def _alpha_rows(problem: AttentionProblem) -> Tensor:
+    return problem.alpha.double().expand(*problem.query.shape[:3], 1).reshape(-1)
+
+
+def attention_backward(
+    problem: AttentionProblem,
+    saved: SavedRows,
+    grad: Tensor,
+    needs: frozenset[str] = frozenset(tensor_names(AttentionGradients)),
+) -> AttentionGradients:
+    """See ``AttentionKernels.attention_backward``; all in float64, by default all there are."""
+    query, key, value = (
+        problem.query.double(),
+        _per_head(problem.key, problem),
+        _per_head(problem.value, problem),
     )
-    assert by_alpha is not None
-    by_scores = by_scores.reshape(b, h, q, k)
+    grad, weights, factors = grad.double(), saved.weights, _factors(problem)
+    (b, h, q, k), g = weights.shape, problem.key.shape[1]
+    flat_scores, flat_alpha = entmax_backward(
+        weights.reshape(-1, k),
+        (factors * (grad @ value.mT)).reshape(-1, k),
+        _alpha_rows(problem),
+        with_alpha=True,
+    )
+    assert flat_alpha is not None
+    by_scores = flat_scores.reshape(b, h, q, k)
     by_key = problem.scale * by_scores.mT @ query
     by_value = (factors * weights).mT @ grad
-    is_bias = problem.mask is not None and problem.mask.dtype != torch.bool
-    return output, AttentionGradients(
+    mask, slopes = problem.mask, problem.slopes
+    has_bias = "mask" in needs and mask is not None and mask.dtype != torch.bool
+    return AttentionGradients(
         query=problem.scale * by_scores @ key,
         key=by_key.reshape(b, g, h // g, k, -1).sum(2),
         value=by_value.reshape(b, g, h // g, k, -1).sum(2),
-        alpha=by_alpha.reshape(b, h, q, 1).sum_to_size(problem.alpha.shape),
-        mask=by_scores.sum_to_size(problem.mask.shape)
-        if is_bias and problem.mask is not None
-        else None,
-        slopes=None if problem.slopes is None else -(by_scores * distance).sum((0, 2, 3)),
+        alpha=flat_alpha.reshape(b, h, q, 1).sum_to_size(problem.alpha.shape),
+        mask=by_scores.sum_to_size(mask.shape) if has_bias and mask is not None else None,
+        slopes=None if slopes is None else -(by_scores * _distance(problem)).sum((0, 2, 3)),
     )
+
+
+def attention_support(problem: AttentionProblem) -> SparseRows:
+    """See ``AttentionKernels.attention_support``."""
+    weights = _weights(problem).flatten(0, 2)
+    row, col = weights.nonzero(as_tuple=True)
+    crow = row.new_zeros(len(weights) + 1)
+    crow[1:] = row.bincount(minlength=len(weights)).cumsum(0)
+    return SparseRows(crow=crow, col=col, value=weights[row, col])

@@ -7,12 +7,14 @@ try:
     import transformers as _transformers  # noqa: F401  # only to tell what is missing
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "adasparse.longcontext needs transformers: pip install 'adasparse[hf]'.", name=error.name
+        "adasparse.longcontext needs transformers: pip install 'adasparse[longcontext]'.",
+        name=error.name,
     ) from error
 
-from adasparse.longcontext.attention import AttentionCall, watching
+from adasparse._deprecated import moved_names
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.longcontext.config import LongContextConfig
-from adasparse.longcontext.evaluate import Ladder, LengthScore, evaluate_lengths
+from adasparse.longcontext.length_scores import LengthScore, LengthScores, evaluate_lengths
 from adasparse.longcontext.metrics import Correct, count_correct, wilson_interval
 from adasparse.longcontext.model import LongContextForCausalLM, LongContextModel
 from adasparse.longcontext.tasks import TASKS, Task, TaskBatch, find_task
@@ -21,8 +23,8 @@ __all__ = [
     "TASKS",
     "AttentionCall",
     "Correct",
-    "Ladder",
     "LengthScore",
+    "LengthScores",
     "LongContextConfig",
     "LongContextForCausalLM",
     "LongContextModel",
@@ -34,3 +36,5 @@ __all__ = [
     "watching",
     "wilson_interval",
 ]
+
+__getattr__ = moved_names(__name__, {"Ladder": "adasparse.longcontext:LengthScores"})

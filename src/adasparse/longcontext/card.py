@@ -1,16 +1,16 @@
-"""The model card of a run."""
-
-from typing import Any
+"""Model cards of long-context models."""
 
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
+from adasparse.training import Results
 
 _SETTINGS = (
     *("attention", "positions", "alpha", "layers", "width", "heads", "ffn", "dropout"),
-    *("max_steps", "batch_size", "accumulate", "learning_rate", "warmup_steps", "schedule", "seed"),
+    *("max_steps", "batch_size", "accumulate", "learning_rate", "alpha_lr_factor"),
+    *("warmup_steps", "schedule", "seed"),
 )
 
 
-def task_card(recipe: TaskRecipe, results: dict[str, Any]) -> str:
+def task_card(recipe: TaskRecipe, results: Results) -> str:
     """Return the text of ``README.md``: task, settings and scores."""
     scores = results["candidates"][results["model"]]
     low, high = recipe.lengths
@@ -30,7 +30,7 @@ def task_card(recipe: TaskRecipe, results: dict[str, Any]) -> str:
     )
 
 
-def language_card(recipe: LanguageRecipe, results: dict[str, Any]) -> str:
+def language_card(recipe: LanguageRecipe, results: Results) -> str:
     """Return the text of ``README.md``: settings and perplexity."""
     scores = results["candidates"][results["model"]]
     return model_card(

@@ -8,8 +8,9 @@ from torch.nn.functional import silu
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from adasparse.integrations.calls import AttentionCall, observed
 from adasparse.integrations.huggingface.internals import collects_attentions
-from adasparse.longcontext.attention import AttentionCall, tell_watchers
+from adasparse.longcontext.attention import attend
 from adasparse.longcontext.config import (
     DENSE_KINDS,
     LEARNED_KINDS,
@@ -22,13 +23,13 @@ from adasparse.nn import LearnedAlpha, LengthScale, alibi_slopes, nape_slopes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Shared:
-    """What one pass computes once for all layers.
+class LayerContext:
+    """Values that one forward pass computes once for all layers.
 
     Args:
-        visibility: Which keys each query sees.
+        visibility: Visible keys of each query.
         turn: Cosines and sines of RoPE, or None.
-        slopes: Of ALiBi ``(h,)``, or None.
+        slopes: ALiBi slopes ``(h,)``, or None.
     """
 
     visibility: Visibility
@@ -36,8 +37,10 @@ class Shared:
     slopes: Tensor | None
 
 
-def share(config: LongContextConfig, visibility: Visibility, dtype: torch.dtype) -> Shared:
-    """Return what ``config.positions`` makes of the positions."""
+def layer_context(
+    config: LongContextConfig, visibility: Visibility, dtype: torch.dtype
+) -> LayerContext:
+    """Encode the positions as ``config.positions`` says."""
     turn = slopes = None
     device = visibility.positions.device
     if config.positions == "rope":
@@ -46,7 +49,7 @@ def share(config: LongContextConfig, visibility: Visibility, dtype: torch.dtype)
         slopes = alibi_slopes(config.num_attention_heads).to(device)
     elif config.positions == "nape":
         slopes = nape_slopes(config.num_attention_heads).to(device)
-    return Shared(visibility=visibility, turn=turn, slopes=slopes)
+    return LayerContext(visibility=visibility, turn=turn, slopes=slopes)
 
 
 def scaled_heads(config: LongContextConfig) -> range:
@@ -91,28 +94,29 @@ class LongContextAttention(nn.Module):
             )
 
     def forward(
-        self, x: Tensor, *, shared: Shared, past_key_values: Cache | None = None
+        self, x: Tensor, *, context: LayerContext, past_key_values: Cache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend to ``x`` and to what is cached."""
-        call = self.prepare(x, shared=shared, past_key_values=past_key_values)
-        tell_watchers(call)
-        output = self.o_proj(call.output().transpose(1, 2).flatten(2))
+        """Attend to ``x`` and to the cached tokens."""
+        call = observed(self.prepare(x, context=context, past_key_values=past_key_values))
+        output = self.o_proj(attend(call).transpose(1, 2).flatten(2))
         return output, call.weights() if collects_attentions() else None
 
-    def prepare(self, x: Tensor, *, shared: Shared, past_key_values: Cache | None) -> AttentionCall:
-        """Return what is to be attended to."""
+    def prepare(
+        self, x: Tensor, *, context: LayerContext, past_key_values: Cache | None
+    ) -> AttentionCall:
+        """Return the attention call of ``x``."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        if shared.turn is not None:
-            query, key = rotate(query, shared.turn), rotate(key, shared.turn)
+        if context.turn is not None:
+            query, key = rotate(query, context.turn), rotate(key, context.turn)
         if past_key_values is not None:
-            num_keys = shared.visibility.num_keys
+            num_keys = context.visibility.num_keys
             key, value = past_key_values.update(key, value, self.layer_idx)
             key, value = key[:, :, :num_keys], value[:, :, :num_keys]  # a static one has more
         if self.length_scale is not None:
-            factor = self.length_scale(shared.visibility.num_visible(), x)
+            factor = self.length_scale(context.visibility.num_visible(), x)
             query = (query * factor).to(query.dtype)
         return AttentionCall(
             module=self,
@@ -120,8 +124,9 @@ class LongContextAttention(nn.Module):
             key=key,
             value=value,
             alpha=self.alpha() if isinstance(self.alpha, LearnedAlpha) else self.alpha,
-            slopes=shared.slopes,
-            visibility=shared.visibility,
+            mask=context.visibility.attn_mask(context.slopes),
+            is_causal=context.visibility.is_causal,
+            slopes=context.slopes,
             adapts_temperature=self.adapts_temperature and not self.training,
         )
 
@@ -152,10 +157,12 @@ class LongContextLayer(GradientCheckpointingLayer):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, *, shared: Shared, past_key_values: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *, context: LayerContext, past_key_values: Cache | None = None
+    ) -> Tensor:
         """Run both."""
         attended, _ = self.self_attn(
-            self.input_layernorm(x), shared=shared, past_key_values=past_key_values
+            self.input_layernorm(x), context=context, past_key_values=past_key_values
         )
         x = x + self.dropout(attended)
         transformed = self.mlp(self.post_attention_layernorm(x))

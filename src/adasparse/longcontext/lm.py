@@ -1,44 +1,44 @@
-"""From a recipe and a text to a language model."""
+"""Training job of a language model: a text, its tokens, perplexity."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainingArguments
 
+from adasparse._files import file_hash
 from adasparse.longcontext.card import language_card
-from adasparse.longcontext.dry_run import DryRun, rehearse
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.perplexity import perplexity_by_length
 from adasparse.longcontext.recipe import LanguageRecipe
 from adasparse.longcontext.tasks import IGNORED
 from adasparse.longcontext.text import Blocks, Tokens, open_tokens, write_tokens
-from adasparse.longcontext.train import FREE as FREE_IN_TASKS
-from adasparse.longcontext.train import LongContextTrainer, training_facts
+from adasparse.longcontext.train import model_loss
 from adasparse.training import (
     BestModel,
+    EngineTrainer,
     ProgressBar,
+    Rehearsal,
+    Results,
     TokenBatches,
-    check_folder,
     first_decides,
-    recipe_arguments,
-    thread_limit,
-    train_session,
+    fit,
 )
-from adasparse.training.files import file_hash
+from adasparse.training.fit import ignore
+from adasparse.training.loading import load_tokenizer
+from adasparse.training.memory import check_parameters
+from adasparse.training.run_folder import TENSORBOARD, Identity, Report
 
 #: Tokens of the text, in the folder of a run.
 TOKENS = "tokens"
-#: What may be another when a training goes on. The text is compared by content.
-FREE = (*FREE_IN_TASKS, "data")
 
 
 def collate_blocks(blocks: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return what a model takes; the first token of a block is not predicted."""
+    """Return the inputs of a model; the first token of a block is not predicted."""
     input_ids = torch.stack(list(blocks))
     labels = input_ids.clone()
     labels[:, 0] = IGNORED
@@ -52,7 +52,7 @@ class LanguageScorer:
         self.tokens, self.recipe = tokens, recipe
 
     def scores(self, model: PreTrainedModel) -> dict[str, float]:
-        """Return both."""
+        """Return loss and perplexity."""
         was_training = model.training
         model.eval()
         found = perplexity_by_length(
@@ -72,82 +72,90 @@ def train_language(
     recipe: LanguageRecipe,
     *,
     resume: bool = False,
-    report: Callable[[str], None] = lambda message: None,
+    report: Report = ignore,
     progress: ProgressBar | None = None,
 ) -> Path:
-    """Train a model; return the folder of the run, which loads with the Auto classes.
+    """Train a language model; arguments, result and errors are those of ``training.fit``."""
+    return fit(LanguageJob(recipe), resume=resume, report=report, progress=progress)
+
+
+@dataclass(frozen=True)
+class LanguageJob:
+    """One training of a language model on a text file.
 
     Args:
-        recipe: What to train.
-        resume: Whether to go on with what is in the folder of the run.
-        report: Gets messages for the user.
-        progress: What shows how it goes; nothing if None.
-
-    Raises:
-        TrainingStopped: If it was interrupted; ``resume`` goes on from there.
+        recipe: Settings, among them the file.
     """
-    arguments = recipe_arguments(TrainingArguments, recipe)
-    return train_session(
-        recipe,
-        lambda: _build_trainer(recipe, arguments),
-        card=lambda model, results: language_card(recipe, results),
-        facts=_facts(recipe, arguments.world_size),
-        free=FREE,
-        resume=resume,
-        report=report if arguments.process_index == 0 else lambda message: None,
-        progress=progress,
-    )
 
+    recipe: LanguageRecipe
 
-def dry_run_language(recipe: LanguageRecipe, *, resume: bool = False) -> DryRun:
-    """Check folder, text and one update of the weights, on random tokens; nothing is written."""
-    world_size = int(os.environ.get("WORLD_SIZE", 1))
-    facts = _facts(recipe, world_size)
-    check_folder(recipe.output, recipe, facts=facts, free=FREE, resume=resume)
-    torch.manual_seed(recipe.seed)
-    model = LongContextForCausalLM(recipe.model_config(vocab_size=recipe.vocab_size))
-    tokens = torch.randint(recipe.vocab_size, (recipe.batch_size, recipe.context))
-    with thread_limit(recipe.threads):
-        return rehearse(model, collate_blocks(list(tokens)), recipe, world_size=world_size)
+    def identity(self) -> Identity:
+        """Return a hash of the text file."""
+        data = self.recipe.data
+        if not Path(data).is_file():
+            raise ValueError(f"data must be a text file; there is no file {data}.")
+        return {"content of data": file_hash(data)[:16]}
 
-
-def _facts(recipe: LanguageRecipe, world_size: int) -> dict[str, Any]:
-    if not Path(recipe.data).is_file():
-        raise ValueError(f"data must be a text file; there is no file {recipe.data}.")
-    facts = training_facts(recipe, world_size)
-    return {"content of data": file_hash(recipe.data)[:16], **facts}
-
-
-def _build_trainer(recipe: LanguageRecipe, arguments: TrainingArguments) -> LongContextTrainer:
-    folder = Path(recipe.output) / TOKENS
-    first_decides(
-        lambda: write_tokens(
-            folder,
-            recipe.data,
-            vocab_size=recipe.vocab_size,
-            context=recipe.context,
-            dev_share=recipe.dev_share,
+    def build_trainer(
+        self, arguments: TrainingArguments, *, report: Report = ignore
+    ) -> EngineTrainer:
+        """Return the trainer, with a new model; write the tokens to the folder of the run."""
+        recipe, folder = self.recipe, Path(self.recipe.output) / TOKENS
+        first_decides(
+            lambda: write_tokens(
+                folder,
+                recipe.data,
+                vocab_size=recipe.vocab_size,
+                context=recipe.context,
+                dev_share=recipe.dev_share,
+            )
         )
-    )
-    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
-    blocks = Blocks(open_tokens(folder, "train"), recipe.context)
-    torch.manual_seed(recipe.seed)
-    config = recipe.model_config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id)
-    return LongContextTrainer(
-        model=LongContextForCausalLM(config),
-        args=arguments,
-        train_dataset=blocks,
-        eval_dataset=blocks,
-        processing_class=tokenizer,
-        data_collator=collate_blocks,
-        batches=TokenBatches(
-            np.ones(len(blocks)),
-            max_tokens=recipe.batch_size,
-            seed=recipe.seed,
-            num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size,
-        ),
-        scorer=LanguageScorer(open_tokens(folder, "dev"), recipe),
-        keep=recipe.keep,
-        best=BestModel("eval_loss", is_better_high=False, patience=recipe.patience),
-        tensorboard=Path(recipe.output) / "tensorboard",
-    )
+        tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(folder, PreTrainedTokenizerFast))
+        blocks = Blocks(open_tokens(folder, "train"), recipe.context)
+        return EngineTrainer(
+            model=self._build_model(
+                vocab_size=len(tokenizer),
+                eos_token_id=tokenizer.eos_token_id,
+                # Else a Trainer sets it when training starts, which a finished one does not.
+                pad_token_id=tokenizer.pad_token_id,
+            ),
+            args=arguments,
+            train_dataset=blocks,
+            eval_dataset=blocks,
+            processing_class=tokenizer,
+            data_collator=collate_blocks,
+            batches=TokenBatches(
+                np.ones(len(blocks)),
+                max_tokens=recipe.batch_size,
+                seed=recipe.seed,
+                num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size,
+            ),
+            scorer=LanguageScorer(open_tokens(folder, "dev"), recipe),
+            keep=recipe.keep,
+            best=BestModel("eval_loss", is_better_high=False, patience=recipe.patience),
+            alpha_lr_factor=recipe.alpha_lr_factor,
+            tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
+        )
+
+    def _build_model(self, **tokens: int) -> LongContextForCausalLM:
+        """Return a new model; the same seed gives the same weights."""
+        check_parameters(self.recipe.parameters(tokens["vocab_size"]))
+        torch.manual_seed(self.recipe.seed)
+        return LongContextForCausalLM(self.recipe.model_config(**tokens))
+
+    def model_card(self, model: PreTrainedModel, results: Results) -> str:
+        """Return the text of the model card."""
+        return language_card(self.recipe, results)
+
+    def rehearsal(self) -> Rehearsal:
+        """Return a new model and a batch of random tokens."""
+        recipe = self.recipe
+        model = self._build_model(vocab_size=recipe.vocab_size)
+        tokens = torch.randint(recipe.vocab_size, (recipe.batch_size, recipe.context))
+        return Rehearsal(
+            model=model,
+            inputs=collate_blocks(list(tokens)),
+            loss=model_loss,
+            sizes={"examples": recipe.max_steps * recipe.batch_size * recipe.accumulate},
+        )

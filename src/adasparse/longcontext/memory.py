@@ -1,51 +1,23 @@
-"""How much memory there is, and how much a pass through a model would take."""
-
-from pathlib import Path
+"""Memory that a pass through a long-context model takes."""
 
 import torch
 
 from adasparse.longcontext.config import LongContextConfig
+from adasparse.training.memory import available_memory
 
-_GROUP = Path("/sys/fs/cgroup")
-#: What the allocator and the buffers of kernels take beside tensors, as a factor and in bytes.
+__all__ = ["available_memory", "forward_bytes"]
+
+#: Memory of the allocator and of kernels' buffers beside tensors, as a factor and in bytes.
 _SLACK, _OVERHEAD = 1.4, 2**26
-
-
-def available_memory() -> int | None:
-    """Return how many bytes can be had without swapping; None if this system does not tell.
-
-    The smaller of what the machine has left and what a control group allows. It is that of the CPU;
-    a GPU raises when it is full.
-    """
-    found = [x for x in (_machine(), _control_group()) if x is not None]
-    return min(found, default=None)
-
-
-def _machine() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in fields else None
-
-
-def _control_group() -> int | None:
-    try:
-        limit = (_GROUP / "memory.max").read_text().strip()
-        used = int((_GROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(0, int(limit) - used)
 
 
 def forward_bytes(config: LongContextConfig, num_tokens: int, *, num_logits: int = 0) -> int:
     """Return about how many bytes a pass without gradients and cache takes beside the weights.
 
     Args:
-        config: Of the model, in float32.
-        num_tokens: Of all sequences of the batch together.
-        num_logits: For how many of these there are to be logits.
+        config: Configuration of a model in float32.
+        num_tokens: Number of tokens of all sequences of the batch.
+        num_logits: Number of tokens whose logits are computed.
     """
     width, inner = config.hidden_size, config.intermediate_size
     groups = config.num_key_value_heads or config.num_attention_heads

@@ -1,4 +1,4 @@
-"""How much of a task a model gets right, and how sure that is."""
+"""Accuracy on a task, with confidence intervals."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from adasparse.longcontext.tasks import IGNORED, TaskBatch
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correct:
-    """What of each example of a batch was right.
+    """Correct answers of each example of a batch.
 
     Args:
         tokens: ``(b,)``: how many labels are what the model finds most likely.
@@ -31,12 +31,12 @@ class Correct:
 def count_correct(model: nn.Module, batch: TaskBatch) -> Correct:
     """Compare predictions with labels, in one pass that reads the right tokens before each.
 
-    Greedy decoding goes on with its own tokens. They are the right ones up to its first mistake, so
-    it makes none if and only if there is none here: ``exact`` is what decoding would give.
+    Greedy decoding continues with its own tokens, which are right up to its first mistake: it
+    makes none if and only if there is none here, so ``exact`` is what decoding would give.
 
     Args:
         model: A causal language model of transformers; set it to ``eval()`` before.
-        batch: Of any task.
+        batch: Batch of any task.
     """
     asked = (batch.labels[:, 1:] != IGNORED).any(0).nonzero().squeeze(1)
     device = next(model.parameters()).device

@@ -19,8 +19,8 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from adasparse.longcontext.config import LongContextConfig
-from adasparse.longcontext.layers import LongContextAttention, LongContextLayer, share
-from adasparse.longcontext.visibility import see
+from adasparse.longcontext.layers import LongContextAttention, LongContextLayer, layer_context
+from adasparse.longcontext.visibility import visibility_of
 from adasparse.nn import LearnedAlpha, LengthScale
 
 
@@ -86,10 +86,12 @@ class LongContextModel(LongContextPreTrainedModel):
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         num_past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
-        visibility = see(attention_mask, num_queries=x.shape[1], num_past=num_past, device=x.device)
-        shared = share(self.config, visibility, x.dtype)
+        visibility = visibility_of(
+            attention_mask, num_queries=x.shape[1], num_past=num_past, device=x.device
+        )
+        context = layer_context(self.config, visibility, x.dtype)
         for layer in self.layers:
-            x = layer(x, shared=shared, past_key_values=past_key_values)
+            x = layer(x, context=context, past_key_values=past_key_values)
         return BaseModelOutputWithPast(
             last_hidden_state=self.norm(x), past_key_values=past_key_values
         )

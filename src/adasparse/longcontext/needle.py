@@ -27,11 +27,11 @@ def hide_needle(
     same sentence and the key again.
 
     Args:
-        tokenizer: Of the text.
+        tokenizer: Tokenizer of the text.
         text: ``(n,)``, at least ``length``; where the window begins in it is random.
-        length: Of the whole window.
+        length: Length of the whole window.
         depth: Where the sentence is: 0 at the beginning, 1 right before the question.
-        seed: Of the key and the text.
+        seed: Seed of the key and the text.
     """
     rng = random.Random(seed)
     name = rng.choice(TEST_NAMES)
@@ -73,9 +73,9 @@ def find_needles(
 
     Args:
         model: In evaluation mode.
-        tokenizer: Of the model.
-        text: What keys are hidden in.
-        lengths: Of the windows; those too short for a needle and its question are left out.
+        tokenizer: Tokenizer of the model.
+        text: Text that keys are hidden in.
+        lengths: Lengths of the windows; those too short for a needle and its question are left out.
         depths: Where the key is.
         trials: Keys for each length and depth.
         memory_limit: Bytes that a pass may take; what the machine has left if None.

@@ -49,7 +49,7 @@ def perplexity_by_length(
     Args:
         model: In evaluation mode.
         tokens: ``(n,)``.
-        lengths: Of the windows, which follow one another without overlap.
+        lengths: Lengths of the windows, which follow one another without overlap.
         train_length: Buckets of positions end at 1, 2, 4 … times this.
         max_tokens: Read no more than that at each length, but at least one window.
         memory_limit: Bytes that a pass may take; what the machine has left if None.

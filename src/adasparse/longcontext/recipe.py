@@ -1,52 +1,33 @@
-"""What a long-context model is and how it is trained."""
+"""Recipes of long-context models: tasks and language models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
 from adasparse.longcontext.tasks import BOS, EOS, PAD, find_task
-from adasparse.training.recipe import MISTAKES, Schedule, too_small, training_mistakes
+from adasparse.training.recipe import MOST, Schedule, TrainingRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongContextRecipe:
-    """What trainings of tasks and of language models have in common, checked on construction.
+class LongContextRecipe(TrainingRecipe):
+    """Settings that tasks and language models share beside those of ``TrainingRecipe``.
 
     Args:
-        output: Folder of the run, new or empty.
         attention: A kind of ``LongContextConfig``.
         positions: A kind of ``LongContextConfig``.
-        alpha: That of entmax, or where a learned one starts.
+        alpha: The alpha of entmax, or the initial value of a learned one.
         layers: Depth of the model.
         width: Size of the vectors between layers.
         heads: Heads of each attention.
         kv_heads: Heads of keys and values; as many if None.
         ffn: Size inside of the gated MLP.
-        dropout: On what each sublayer adds.
-        max_steps: Updates of the weights.
+        dropout: Dropout on the output of each sublayer.
         batch_size: Examples of a batch.
-        accumulate: Batches per update and process.
-        learning_rate: The highest; it rises to it for ``warmup_steps`` and falls from there.
-        warmup_steps: See ``learning_rate``.
-        schedule: How the learning rate falls: with the inverse square root of the step, or to zero
-            at the last step, on a line or half a cosine.
-        weight_decay: Of all weights but biases, norms and alpha.
-        max_grad_norm: Longer gradients are cut to this length.
-        adam_beta2: Of Adam; its beta1 is 0.9.
-        seed: Of initial weights, dropout and data.
-        log_steps: Updates between lines of the log.
-        eval_steps: Updates between evaluations on development data; each saves if it is the best.
-        save_steps: Updates between checkpoints.
-        keep: Checkpoints kept beside the best.
-        patience: Evaluations without a better score until training ends; 0 for never.
-        average: How many of the last checkpoints to average in the end. The model of the run is
-            that average, the last or the best checkpoint, whichever scores best.
-        bf16: Whether to compute in bfloat16 where autocast does.
-        threads: Threads of the CPU; what PyTorch takes if None.
-        workers: Processes that prepare batches.
     """
 
-    output: str
+    limits: ClassVar[Mapping[str, int]] = {**TrainingRecipe.limits, "layers": 1000}
+
     attention: AttentionKind = "asentmax"
     positions: PositionKind = "nape"
     alpha: float = 1.5
@@ -56,40 +37,17 @@ class LongContextRecipe:
     kv_heads: int | None = None
     ffn: int = 1024
     dropout: float = 0.0
-    max_steps: int = 100_000
     batch_size: int = 128
-    accumulate: int = 1
     learning_rate: float = 2e-4
     warmup_steps: int = 2000
     schedule: Schedule = "cosine"
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    adam_beta2: float = 0.98
-    seed: int = 1
     log_steps: int = 100
-    eval_steps: int = 1000
-    save_steps: int = 1000
     keep: int = 2
-    patience: int = 0
     average: int = 0
-    bf16: bool = False
-    threads: int | None = None
-    workers: int = 0
 
-    def __post_init__(self) -> None:
-        """Tell all mistakes at once."""
-        mistakes = [
-            *too_small(self, {"batch_size": 1}),
-            *training_mistakes(self),
-            *self._model_mistakes(),
-            *self._own_mistakes(),
-        ]
-        if mistakes:
-            raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
-
-    def _own_mistakes(self) -> list[str]:
-        """Say what is wrong with the settings that one kind of training alone has."""
-        return []
+    def own_mistakes(self) -> list[str]:
+        """Return the mistakes in sizes and kinds."""
+        return [*self.too_small({"batch_size": 1}), *self._model_mistakes()]
 
     def _model_mistakes(self) -> list[str]:
         try:
@@ -101,8 +59,14 @@ class LongContextRecipe:
             return [text]
         return []
 
+    def parameters(self, vocab_size: int) -> int:
+        """Return about how many parameters the model has."""
+        groups = self.heads if self.kv_heads is None else self.kv_heads
+        attention = 2 * self.width * (self.width + groups * (self.width // self.heads))
+        return self.layers * (attention + 3 * self.width * self.ffn) + vocab_size * self.width
+
     def model_config(self, **tokens: Any) -> LongContextConfig:
-        """Return the configuration of the model, whose vocabulary and special tokens are given."""
+        """Return the configuration of the model for a vocabulary and special tokens."""
         return LongContextConfig(
             attention=self.attention,
             positions=self.positions,
@@ -117,7 +81,7 @@ class LongContextRecipe:
         )
 
 
-#: What settings of a model are called in recipes, the longest names first.
+#: Names of a configuration and their names in recipes, the longest first.
 _NAMES = {
     "num_key_value_heads": "kv_heads",
     "num_attention_heads": "heads",
@@ -133,11 +97,11 @@ class TaskRecipe(LongContextRecipe):
 
     Args:
         task: Name of the task; ``sort-8`` is Sort with an alphabet of 8.
-        min_length: Of the shortest source to train with; as published if None.
-        max_length: Of the longest; as published if None.
-        eval_lengths: Where exact match is scored in training, on a set of examples of its own; the
-            longest source and twice that if there are none.
-        eval_examples: How many of them at each length.
+        min_length: Length of the shortest source to train with; as published if None.
+        max_length: Length of the longest; as published if None.
+        eval_lengths: Lengths at which exact match is scored in training, on a set of examples of
+            its own; the longest source and twice that if there are none.
+        eval_examples: Number of examples at each length.
     """
 
     task: str
@@ -157,7 +121,7 @@ class TaskRecipe(LongContextRecipe):
 
     @property
     def dev_lengths(self) -> tuple[int, ...]:
-        """Where to score in training."""
+        """Lengths that are scored in training."""
         return self.eval_lengths or (self.lengths[1], 2 * self.lengths[1])
 
     def task_config(self) -> LongContextConfig:
@@ -167,12 +131,13 @@ class TaskRecipe(LongContextRecipe):
             vocab_size=vocab_size, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS
         )
 
-    def _own_mistakes(self) -> list[str]:
+    def own_mistakes(self) -> list[str]:
+        """Return the mistakes in the task and its lengths as well."""
+        found = super().own_mistakes()
         try:
             find_task(self.task)
         except ValueError as error:
-            return [str(error).removeprefix("a ").rstrip(".")]
-        found = []
+            return [*found, str(error).removeprefix("a ").rstrip(".")]
         shortest = find_task(self.task).shortest
         low, high = self.lengths
         if not shortest <= low <= high:
@@ -180,12 +145,12 @@ class TaskRecipe(LongContextRecipe):
                 f"min_length must be at least {shortest} for {self.task} and at most max_length; "
                 f"got {low} and {high}"
             )
-        if any(length < shortest for length in self.eval_lengths):
+        if not all(shortest <= length <= MOST for length in self.eval_lengths):
             found.append(
-                f"eval_lengths must be at least {shortest} for {self.task}; "
+                f"eval_lengths must be at least {shortest} for {self.task} and at most {MOST:,}; "
                 f"got {list(self.eval_lengths)}"
             )
-        return [*found, *too_small(self, {"eval_examples": 1})]
+        return [*found, *self.too_small({"eval_examples": 1})]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +162,11 @@ class LanguageRecipe(LongContextRecipe):
         vocab_size: Largest number of tokens; 256 of them are bytes, so that any text can be read.
         context: Tokens of an example.
         dev_share: Share of the text, from its end, that is held out to score with.
-        dev_tokens: How many tokens of it are scored at most.
+        dev_tokens: Largest number of held-out tokens that are scored.
     """
+
+    #: The text is compared by content.
+    resumable: ClassVar[tuple[str, ...]] = (*TrainingRecipe.resumable, "data")
 
     data: str
     vocab_size: int = 8000
@@ -206,8 +174,10 @@ class LanguageRecipe(LongContextRecipe):
     dev_share: float = 0.02
     dev_tokens: int = 50_000
 
-    def _own_mistakes(self) -> list[str]:
-        found = too_small(self, {"vocab_size": 257, "context": 2, "dev_tokens": 2})
+    def own_mistakes(self) -> list[str]:
+        """Return the mistakes in the sizes of the text as well."""
+        least = {"vocab_size": 257, "context": 2, "dev_tokens": 2}
+        found = [*super().own_mistakes(), *self.too_small(least)]
         if not 0 < self.dev_share < 1:
             found.append(f"dev_share must be between 0 and 1; got {self.dev_share}")
         return found

@@ -16,7 +16,7 @@ def rotation(
         positions: ``(b, q)``.
         head_dim: ``d``, even.
         theta: Base of the wavelengths.
-        dtype: Of the result.
+        dtype: Dtype of the result.
     """
     exponents = torch.arange(0, head_dim, 2, device=positions.device).double() / head_dim
     angles = positions[:, None, :, None] * theta**-exponents

@@ -1,33 +1,23 @@
-"""Trained models, read from the folder of a run."""
+"""Trained long-context models, loaded from the folder of a run."""
 
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
-import torch
 from transformers import PreTrainedTokenizerFast
 
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import LanguageRecipe, LongContextRecipe, TaskRecipe
-from adasparse.training import read_recipe
-from adasparse.training.folder import RECIPE
+from adasparse.training import loading, read_recipe
+from adasparse.training.recipe import MISTAKES
+from adasparse.training.run_folder import RECIPE
 
 Recipe = TypeVar("Recipe", bound=LongContextRecipe)
 
 
 def load_model(run: str | Path) -> LongContextForCausalLM:
     """Return the model of a run in evaluation mode, on the GPU if there is one."""
-    run = Path(run)
-    if not (run / "config.json").is_file():
-        checkpoints = "; its training has not ended" if (run / "checkpoints").is_dir() else ""
-        raise ValueError(
-            f"A run must be a folder with a trained model; there is no {run / 'config.json'}"
-            f"{checkpoints}."
-        )
-    model: LongContextForCausalLM = LongContextForCausalLM.from_pretrained(run)
-    if torch.cuda.is_available():
-        model.to("cuda")  # type: ignore[arg-type]
-    model.eval()
-    return model
+    model = loading.load_model(LongContextForCausalLM, run, use_gpu=True)
+    return cast(LongContextForCausalLM, model)
 
 
 def _read(cls: type[Recipe], run: str | Path, command: str) -> Recipe:
@@ -38,13 +28,15 @@ def _read(cls: type[Recipe], run: str | Path, command: str) -> Recipe:
     try:
         return read_recipe(cls, path)
     except ValueError as error:
+        if not str(error).startswith(MISTAKES):
+            raise  # it is no recipe at all
         raise ValueError(
             f"The run must be one of 'adasparse {command}'; the recipe of {run} is of another kind."
         ) from error
 
 
 def task_recipe(run: str | Path) -> TaskRecipe:
-    """Return how the model of a run was trained on a task."""
+    """Return the recipe of a run of a task."""
     return _read(TaskRecipe, run, "tasks train")
 
 
@@ -60,5 +52,5 @@ def load_language_run(
     """Return a language model, its tokenizer and its recipe."""
     recipe = _read(LanguageRecipe, run, "lm train")
     model = load_model(run)
-    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(run)
-    return model, tokenizer, recipe
+    tokenizer = loading.load_tokenizer(run, PreTrainedTokenizerFast)
+    return model, cast(PreTrainedTokenizerFast, tokenizer), recipe

@@ -1,17 +1,17 @@
-"""The same task with several kinds of attention, positions and seeds."""
+"""Sweeps: one task with several kinds of attention, positions and seeds."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, PositionKind
-from adasparse.longcontext.ladder import EVALUATION, evaluate_run
 from adasparse.longcontext.recipe import TaskRecipe
+from adasparse.longcontext.task_eval import EVALUATION, evaluate_run
 from adasparse.longcontext.train import train_task
 from adasparse.training import ProgressBar
-from adasparse.training.folder import RECIPE
+from adasparse.training.loading import read_json
+from adasparse.training.run_folder import RECIPE
 
 
 def sweep_recipes(
@@ -46,14 +46,14 @@ def run_one(
 ) -> dict[str, Any]:
     """Train and score one run of a sweep; return its evaluation.
 
-    What is there already is not done again: training goes on where it was interrupted.
+    Finished work is not repeated: training resumes where it was interrupted.
 
     Args:
-        recipe: What to train.
-        lengths: At which lengths to score.
-        examples: How many at each length.
-        report: Gets messages for the user.
-        progress: What shows how training goes; nothing if None.
+        recipe: Recipe of the training.
+        lengths: Lengths to score.
+        examples: Number of examples at each length.
+        report: Called with messages for the user.
+        progress: Progress display; nothing is shown if None.
 
     Raises:
         TrainingStopped: If it was interrupted.
@@ -62,7 +62,7 @@ def run_one(
     train_task(recipe, resume=(folder / RECIPE).is_file(), report=report, progress=progress)
     path, trained = folder / EVALUATION, folder / "results.json"
     if path.is_file() and path.stat().st_mtime_ns > trained.stat().st_mtime_ns:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         if _covers(found, lengths, examples):
             return found
     return evaluate_run(folder, lengths, examples=examples)
@@ -80,7 +80,7 @@ def read_evaluations(folder: str | Path) -> list[dict[str, Any]]:
     """Return the evaluations of all runs of tasks in a folder, or of the one run that it is."""
     folder = Path(folder)
     paths = [folder / EVALUATION, *sorted(folder.glob(f"*/{EVALUATION}"))]
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    every = [read_json(path) for path in paths if path.is_file()]
     found = [each for each in every if "task" in each]  # language models have others
     if not found:
         raise ValueError(

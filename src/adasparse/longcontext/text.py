@@ -1,6 +1,5 @@
 """Texts as tokens: a byte-pair encoding of their own, and arrays on the disk."""
 
-import gzip
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
+from adasparse._files import TextFile
+
 Tokens = NDArray[np.uint32]
 
 EOS = "<eos>"
@@ -28,17 +29,8 @@ _TOGETHER = 4096
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file in UTF-8, plain or ``.gz``, with line breaks of one kind."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"A text must be a file; there is no file {path}.")
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return file.read()
-        return path.read_text(encoding="utf-8")
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"A text must be in UTF-8, plain or .gz; {path}: {error}.") from error
+    """Return the text of a file in UTF-8, plain or gzip, with newlines as line ends."""
+    return TextFile(path).text()
 
 
 def train_tokenizer(text: str, *, vocab_size: int) -> PreTrainedTokenizerFast:
@@ -102,7 +94,7 @@ def write_tokens(
     Args:
         folder: Appears when it is complete.
         path: The text.
-        vocab_size: Of the tokenizer, at most.
+        vocab_size: Largest size of the vocabulary.
         context: Both parts must have that many tokens at least.
         dev_share: Share of the characters, from the end, that is not trained on.
     """

@@ -1,47 +1,42 @@
-"""From a recipe to a model that does a task: examples made as they are needed."""
+"""Training job of a task: examples made as they are needed, a small model, exact match."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
-from adasparse.integrations.huggingface import SparsityTrainerMixin
 from adasparse.longcontext.card import task_card
-from adasparse.longcontext.evaluate import evaluate_lengths
+from adasparse.longcontext.length_scores import evaluate_lengths
 from adasparse.longcontext.model import LongContextForCausalLM
-from adasparse.longcontext.recipe import LongContextRecipe, TaskRecipe
+from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.tasks import Task, find_task
 from adasparse.training import (
     BestModel,
-    EngineMixin,
+    EngineTrainer,
     ProgressBar,
+    Rehearsal,
+    Results,
     RunningNumbers,
-    recipe_arguments,
-    train_session,
+    fit,
 )
+from adasparse.training.fit import ignore
+from adasparse.training.memory import check_parameters
+from adasparse.training.run_folder import TENSORBOARD, Identity, Report
 
-#: What may be another when a training goes on. Batches per update are compared as a product.
-FREE = (
-    *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
-    *("threads", "workers", "output", "accumulate"),
-)
 #: Seed of the development data. That of tests is 0, those of training are above.
 _DEV_SEED = -1
-
-
-class LongContextTrainer(EngineMixin, SparsityTrainerMixin, Trainer):
-    """Trainer with the engine's batches and checkpoints."""
 
 
 class TaskCollator:
     """Makes the examples of some numbers.
 
     Args:
-        task: Which kind of examples.
-        seed: Of the training.
+        task: Kind of examples.
+        seed: Seed of the training.
         lengths: Shortest and longest source.
     """
 
@@ -49,7 +44,7 @@ class TaskCollator:
         self.task, self.seed, self.lengths = task, seed + 1, lengths
 
     def __call__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
-        """Return what a model takes, of numbers that follow one another."""
+        """Return the inputs of a model for consecutive numbers."""
         batch = self.task.batch(self.seed, len(numbers), self.lengths, first=numbers[0])
         return batch.model_inputs()
 
@@ -78,64 +73,84 @@ class TaskScorer:
         return found
 
 
-def build_task_model(recipe: TaskRecipe) -> LongContextForCausalLM:
-    """Return a new model; the same seed gives the same weights."""
-    torch.manual_seed(recipe.seed)
-    return LongContextForCausalLM(recipe.task_config())
-
-
 def train_task(
     recipe: TaskRecipe,
     *,
     resume: bool = False,
-    report: Callable[[str], None] = lambda message: None,
+    report: Report = ignore,
     progress: ProgressBar | None = None,
 ) -> Path:
-    """Train a model; return the folder of the run, which loads with the Auto classes.
+    """Train a model on a task; arguments, result and errors are those of ``training.fit``."""
+    return fit(TaskJob(recipe), resume=resume, report=report, progress=progress)
+
+
+def model_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the loss that a model computes of its own."""
+    loss: Tensor = model(**inputs).loss
+    return loss
+
+
+@dataclass(frozen=True)
+class TaskJob:
+    """One training of a model on a task.
 
     Args:
-        recipe: What to train.
-        resume: Whether to go on with what is in the folder of the run.
-        report: Gets messages for the user.
-        progress: What shows how it goes; nothing if None.
-
-    Raises:
-        TrainingStopped: If it was interrupted; ``resume`` goes on from there.
+        recipe: Settings.
     """
-    arguments = recipe_arguments(TrainingArguments, recipe)
-    return train_session(
-        recipe,
-        lambda: _build_trainer(recipe, arguments),
-        card=lambda model, results: task_card(recipe, results),
-        facts=training_facts(recipe, arguments.world_size),
-        free=FREE,
-        resume=resume,
-        report=report if arguments.process_index == 0 else lambda message: None,
-        progress=progress,
-    )
 
+    recipe: TaskRecipe
 
-def training_facts(recipe: LongContextRecipe, world_size: int) -> dict[str, Any]:
-    """Return what makes two trainings the same beside their recipes."""
-    return {"accumulate times processes": recipe.accumulate * world_size}
+    def identity(self) -> Identity:
+        """Return nothing: the recipe alone determines the examples."""
+        return {}
 
+    def build_model(self) -> LongContextForCausalLM:
+        """Return a new model; the same seed gives the same weights."""
+        config = self.recipe.task_config()
+        check_parameters(self.recipe.parameters(config.vocab_size))
+        torch.manual_seed(self.recipe.seed)
+        return LongContextForCausalLM(config)
 
-def _build_trainer(recipe: TaskRecipe, arguments: TrainingArguments) -> LongContextTrainer:
-    batches = RunningNumbers(
-        recipe.batch_size, num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size
-    )
-    numbers: Any = range(len(batches) * recipe.batch_size)
-    return LongContextTrainer(
-        model=build_task_model(recipe),
-        args=arguments,
-        train_dataset=numbers,
-        eval_dataset=numbers,
-        data_collator=TaskCollator(
-            find_task(recipe.task), seed=recipe.seed, lengths=recipe.lengths
-        ),
-        batches=batches,
-        scorer=TaskScorer(recipe),
-        keep=recipe.keep,
-        best=BestModel("eval_exact_match", is_better_high=True, patience=recipe.patience),
-        tensorboard=Path(recipe.output) / "tensorboard",
-    )
+    def build_trainer(
+        self, arguments: TrainingArguments, *, report: Report = ignore
+    ) -> EngineTrainer:
+        """Return the trainer, with a new model."""
+        recipe = self.recipe
+        batches = RunningNumbers(
+            recipe.batch_size,
+            num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size,
+        )
+        numbers: Any = range(len(batches) * recipe.batch_size)
+        return EngineTrainer(
+            model=self.build_model(),
+            args=arguments,
+            train_dataset=numbers,
+            eval_dataset=numbers,
+            data_collator=TaskCollator(
+                find_task(recipe.task), seed=recipe.seed, lengths=recipe.lengths
+            ),
+            batches=batches,
+            scorer=TaskScorer(recipe),
+            keep=recipe.keep,
+            best=BestModel("eval_exact_match", is_better_high=True, patience=recipe.patience),
+            alpha_lr_factor=recipe.alpha_lr_factor,
+            tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
+        )
+
+    def model_card(self, model: PreTrainedModel, results: Results) -> str:
+        """Return the text of the model card."""
+        return task_card(self.recipe, results)
+
+    def rehearsal(self) -> Rehearsal:
+        """Return a new model and a batch of the longest examples."""
+        recipe = self.recipe
+        longest = find_task(recipe.task).batch(
+            recipe.seed + 1, recipe.batch_size, recipe.lengths[1]
+        )
+        return Rehearsal(
+            model=self.build_model(),
+            inputs=longest.model_inputs(),
+            loss=model_loss,
+            sizes={"examples": recipe.max_steps * recipe.batch_size * recipe.accumulate},
+        )

@@ -1,4 +1,4 @@
-"""Which keys the queries of a causal model see, with padding and with a cache."""
+"""The visible keys of the queries of a causal model, with padding and with a cache."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Visibility:
-    """Which of ``k`` keys each of the last ``q`` of them, as a query, sees.
+    """The keys, of ``k``, that each of the last ``q`` of them sees as a query.
 
     Args:
-        num_keys: ``k``.
-        positions: ``(b, q)`` or ``(1, q)``: how many tokens come before each query. Padding is no
+        num_keys: Number of keys ``k``.
+        positions: Number of tokens before each query, ``(b, q)`` or ``(1, q)``. Padding is no
             token, wherever it is.
         is_causal: Whether query i sees keys 0 to i only; the queries are all of the keys then.
         mask: Bool ``(b, 1, 1, k)`` or ``(b, 1, q, k)``, True where a key takes part; None where
-            nothing more need be said. No matrix unless there are more queries than one after
-            others that are cached.
-        padding_after: ``(b, 1, 1, k)``: how much padding comes after each key; None unless there is
+            ``is_causal`` says it all. A matrix only for several queries after cached ones.
+        padding_after: Amount of padding after each key, ``(b, 1, 1, k)``; None unless there is
             padding between tokens.
     """
 
@@ -29,11 +28,11 @@ class Visibility:
     padding_after: Tensor | None = None
 
     def num_visible(self) -> Tensor:
-        """Return how many keys each query sees, itself included: ``(b, 1, q, 1)``."""
+        """Count the keys that each query sees, itself included: ``(b, 1, q, 1)``."""
         return (self.positions + 1)[:, None, :, None]
 
     def attn_mask(self, slopes: Tensor | None) -> Tensor | None:
-        """Return what attention takes as its mask along with the slopes ``(h,)`` of ALiBi.
+        """Return the mask of attention for given ALiBi slopes ``(h,)``.
 
         Padding between tokens is no distance: it is given back to the scores of the keys before
         it. For all keys alike it does not matter, which is why the query does not.
@@ -44,16 +43,16 @@ class Visibility:
         return bonus.masked_fill(~self.mask, -torch.inf)
 
 
-def see(
+def visibility_of(
     attention_mask: Tensor | None, *, num_queries: int, num_past: int, device: torch.device
 ) -> Visibility:
-    """Return what queries see that come after ``num_past`` keys in a cache.
+    """Return the keys visible to queries that come after ``num_past`` keys in a cache.
 
     Args:
-        attention_mask: ``(b, k)``, not zero where there is a token; all are tokens if None.
-        num_queries: ``q``.
-        num_past: ``k - q``.
-        device: Where the result lives.
+        attention_mask: ``(b, k)``, nonzero where there is a token; all are tokens if None.
+        num_queries: Number of queries ``q``.
+        num_past: Number of cached keys ``k - q``.
+        device: Device of the result.
     """
     num_keys = num_past + num_queries
     is_causal = num_past == 0 and num_queries > 1
@@ -94,14 +93,14 @@ def _past(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
 
 
 def _needs_no_mask(is_token: Tensor, is_causal: bool) -> bool:
-    """Tell whether nobody who matters would see padding; only padding sees what is at the end."""
+    """Whether no token would see padding without a mask; only padding sees padding at the end."""
     if is_causal:
         return bool((is_token[:, 1:] <= is_token[:, :-1]).all())
     return bool(is_token.all())
 
 
 def _has_gap(is_token: Tensor) -> bool:
-    """Tell whether in some row tokens come before and after padding."""
+    """Whether in some row tokens come before and after padding."""
     begins = (is_token[:, 1:] & ~is_token[:, :-1]).sum(1) + is_token[:, 0]
     return bool((begins > 1).any())
 

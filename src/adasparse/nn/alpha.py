@@ -1,4 +1,4 @@
-"""The exponent of each head as something to learn."""
+"""The exponents of heads as a learned parameter."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ class LearnedAlpha(nn.Module):
     module is cast to half precision, where steps of the size of a learning rate would be lost.
 
     Args:
-        num_heads: How many exponents; 1 serves any number of heads.
-        init: Where alpha starts: one number for all heads, one for each, ``"spread"`` evenly over
+        num_heads: Number of exponents; 1 is shared by any number of heads.
+        init: Initial alpha: one number for all heads, one for each, ``"spread"`` evenly over
             the range, or ``"random"``, drawn uniformly from it. Numbers lie strictly inside.
         low: Lower end of the range, at least 1.
         high: Upper end.
-        device: Where the parameter lives.
+        device: Device of the parameter.
 
     Shape:
         Nothing in, ``(h,)`` out.
@@ -119,7 +119,7 @@ class LearnedAlpha(nn.Module):
 def as_alpha(
     alpha: float | LearnedAlpha | None, num_heads: int, device: torch.device | str | None = None
 ) -> float | LearnedAlpha:
-    """Return what a module keeps: a number, or exponents to learn, made here if None."""
+    """Return the alpha that a module keeps: a number, or exponents to learn, made here if None."""
     if alpha is None:
         return LearnedAlpha(num_heads, device=device)
     if isinstance(alpha, LearnedAlpha):
@@ -137,5 +137,5 @@ def as_alpha(
 
 
 def alpha_value(alpha: float | LearnedAlpha) -> float | Tensor:
-    """Return what the functional layer takes."""
+    """Return the alpha argument of the functional layer."""
     return alpha() if isinstance(alpha, LearnedAlpha) else alpha

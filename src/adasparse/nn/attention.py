@@ -1,23 +1,24 @@
-"""Scaled dot product attention with exponents of its own."""
+"""Scaled dot product attention as a module with exponents of its own."""
 
 from torch import Tensor, nn
 
-from adasparse.functional.attention import entmax_attention, entmax_attention_weights
+from adasparse.functional import entmax_attention, entmax_attention_weights
+from adasparse.functional.backends import check_backend
 from adasparse.nn.alpha import LearnedAlpha, alpha_value, as_alpha
 from adasparse.nn.length_scale import LengthScale, check_length_scale
 
 
 class EntmaxAttention(nn.Module):
-    """Attends to few keys, each head to as few as it learns to.
+    """Attention to few keys, each head to as few as it learns to.
 
     Args:
-        num_heads: ``h``, of the query.
+        num_heads: Number of heads ``h`` of the query.
         alpha: A number of at least 1 for all heads, or ``LearnedAlpha``, made if None.
-        dropout: Share of the weights to drop in training.
+        dropout: Probability of dropping a weight in training.
         scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
-        length_scale: A factor of the query that grows with the number of keys.
-        alibi_slopes: ``(h,)``; how much of its score a key loses with each step of distance.
-        backend: Which kernels to use; see ``adasparse.entmax_attention``.
+        length_scale: Factor of the query that grows with the number of keys.
+        alibi_slopes: Slopes ``(h,)`` by which scores fall with each step of distance.
+        backend: Kernels to use; see ``adasparse.entmax_attention``.
 
     Shape:
         Query ``(b, h, q, d)``, key ``(b, h, k, d)`` and value ``(b, h, k, e)`` to
@@ -56,7 +57,7 @@ class EntmaxAttention(nn.Module):
         self.scale = scale
         self.length_scale = check_length_scale(length_scale, num_heads)
         self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
-        self.backend = backend
+        self.backend = check_backend(backend)
 
     def forward(
         self,
@@ -79,7 +80,7 @@ class EntmaxAttention(nn.Module):
             attn_mask: Broadcasts to ``(b, h, q, k)``. Bool: True where a key takes part. Float:
                 added to the scores.
             is_causal: Whether query i sees keys 0 to i only.
-            key_lengths: Integers ``(b,)``: how many keys come before the padding.
+            key_lengths: Number of keys before the padding, integers ``(b,)``.
             enable_gqa: Whether ``key`` and ``value`` may have fewer heads.
             layer_input: ``(b, q, embed_dim)``, read by an adaptive ``length_scale`` only.
 
@@ -121,7 +122,7 @@ class EntmaxAttention(nn.Module):
         enable_gqa: bool = False,
         layer_input: Tensor | None = None,
     ) -> Tensor:
-        """Return the weights ``(b, h, q, k)`` that the same call gives to values, less dropout."""
+        """Return the weights ``(b, h, q, k)`` of the same call, before dropout."""
         if self.length_scale is not None:
             query = self.length_scale.scale_query(
                 query,

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from adasparse.functional.entmax import entmax
+from adasparse.functional import entmax
 
 
 class Entmax(nn.Module):

@@ -1,4 +1,4 @@
-"""Which parameters weight decay should leave alone."""
+"""Parameter groups that keep weight decay off the exponents."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ def alpha_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """Return groups for an optimizer of which the one of alpha has no weight decay.
+    """Return parameter groups for an optimizer, without weight decay for alpha.
 
     Decay would pull each alpha to the middle of its range, whatever the data say. Everything else
-    decays, biases and norms as well. Parameters that need no gradient are left out.
+    decays, biases and norms as well. Parameters that need no gradient are excluded.
 
     Args:
         model: Any module; its exponents are the parameters of ``LearnedAlpha``, ``Entmax`` and
             ``EntmaxLoss`` inside.
-        weight_decay: For all other parameters.
+        weight_decay: Weight decay of all other parameters.
 
     Returns:
         The group that decays, then that of alpha, for which a ``"lr"`` may be set as well. Empty
-        groups are left out.
+        groups are excluded.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Sharper scores for longer contexts: the temperature of ASEntmax, and SSMax."""
+"""Factors that sharpen scores in longer contexts: those of ASEntmax and SSMax."""
 
 import math
 from collections.abc import Sequence
@@ -21,18 +21,20 @@ def visible_keys(
     is_causal: bool = False,
     key_lengths: Tensor | None = None,
     attn_mask: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
     """Count the keys that each query can see; padding is none of them.
 
     Args:
-        num_queries: ``q``.
-        num_keys: ``k``.
+        num_queries: Number of queries ``q``.
+        num_keys: Number of keys ``k``.
         is_causal: Whether query i sees keys 0 to i only.
-        key_lengths: Integers ``(b,)``: how many keys come before the padding.
+        key_lengths: Number of keys before the padding, integers ``(b,)``.
         attn_mask: Broadcasts to ``(b, h, q, k)``. Bool: True where a key takes part. Float: a key
             takes part unless it gets ``-inf``, or the lowest number of a dtype in its place.
-        device: Where the result lives; that of a tensor given if None.
+        window: Sliding window ``(left, right)`` around the position of each query.
+        device: Device of the result; that of a given tensor if None.
 
     Returns:
         Integers that broadcast to ``(b, h, q, 1)``.
@@ -44,17 +46,27 @@ def visible_keys(
     """
     for given in (attn_mask, key_lengths):
         device = given.device if device is None and given is not None else device
+    left, right = window or (None, None)
+    place = torch.arange(num_queries, device=device).unsqueeze(-1)
     if attn_mask is None:
-        last = torch.arange(1, num_queries + 1, device=device).unsqueeze(-1)
-        counts = last.clamp(max=num_keys) if is_causal else torch.full_like(last[:1], num_keys)
-        return counts if key_lengths is None else counts.minimum(_to_batch(key_lengths))
+        limits = [0] if is_causal else []
+        limits += [] if right is None else [right]
+        last = (place + 1 + min(limits)) if limits else torch.full_like(place[:1], num_keys)
+        last = last.clamp(max=num_keys)
+        if key_lengths is not None:
+            last = last.minimum(_to_batch(key_lengths))
+        return last if left is None else (last - (place - left).clamp(min=0)).clamp(min=0)
     can_see = attn_mask
     if attn_mask.is_floating_point():
         can_see = attn_mask > torch.finfo(attn_mask.dtype).min / 2
     can_see = can_see.expand(*can_see.shape[:-1], num_keys)
     key = torch.arange(num_keys, device=device)
     if is_causal:
-        can_see = can_see & (key <= torch.arange(num_queries, device=device).unsqueeze(-1))
+        can_see = can_see & (key <= place)
+    if left is not None:
+        can_see = can_see & (key >= place - left)
+    if right is not None:
+        can_see = can_see & (key <= place + right)
     if key_lengths is not None:
         can_see = can_see & (key < _to_batch(key_lengths))
     return can_see.sum(-1, keepdim=True)
@@ -71,22 +83,28 @@ class LengthScale(nn.Module):
     More keys dilute attention; a factor that rises with their logarithm makes up for it. It
     multiplies the query, and with it the scores before any position bias is added.
 
-    - ``"adaptive"``, as in ASEntmax: 1 + β·log(n + 1)^γ with β = softplus(w_β·x + b_β) and
-      γ = 2·tanh(w_γ·x + b_γ) of the layer input x of each query;
+    - ``"adaptive"``, as in [ASEntmax](https://arxiv.org/abs/2506.16640): 1 + β·log(n + 1)^γ with
+      β = softplus(w_β·x + b_β) and γ = 2·tanh(w_γ·x + b_γ) of the layer input x of each query;
     - ``"per_head"``: the same with β and γ free parameters;
-    - ``"ssmax"``: s·log(n + 1).
+    - ``"ssmax"``, as in [SSMax](https://arxiv.org/abs/2501.19399): s·log(n + 1).
 
-    Adaptive and per-head factors start at 1.05 for every length, with w and γ zero, where training
-    gets off the ground; SSMax starts with s = 1. In causal attention without padding query i sees
+    Adaptive and per-head factors start at 1.05 for every length, with w and γ zero; SSMax starts
+    with s = 1. In causal attention without padding query i sees
     ``n = i + 1`` keys, so that ``log(n + 1)`` is the log(i + 2) of the literature.
 
     Args:
-        num_heads: ``h``.
-        kind: Which formula.
+        num_heads: Number of heads ``h``.
+        kind: Formula of the factor.
         embed_dim: Size of the layer input; for ``"adaptive"`` only.
-        heads: Which heads have a factor, all if None; that of the others is exactly 1.
-        device: Where the parameters live.
-        dtype: Of the parameters; factors are computed in float32 or float64 at all times.
+        heads: Heads that have a factor, all if None; that of the others is exactly 1.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters; factors are computed in float32 or float64 at all times.
+
+    References:
+        - Vasylenko et al., [Long-Context Generalization with Sparse
+          Attention](https://arxiv.org/abs/2506.16640), 2025: ASEntmax.
+        - Nakanishi, [Scalable-Softmax Is Superior for
+          Attention](https://arxiv.org/abs/2501.19399), 2025: SSMax.
 
     Example:
         >>> scale = LengthScale(2, kind="ssmax")
@@ -140,7 +158,7 @@ class LengthScale(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start over at a factor of 1.05, or of log(n + 1) for SSMax."""
+        """Reset to a factor of 1.05, or of log(n + 1) for SSMax."""
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
         if self.kind == "adaptive":
@@ -151,11 +169,11 @@ class LengthScale(nn.Module):
             nn.init.ones_(self.factor)
 
     def forward(self, visible: Tensor, layer_input: Tensor | None = None) -> Tensor:
-        """Return the factor to multiply queries with.
+        """Return the factor of the queries.
 
         Args:
-            visible: Broadcasts to ``(b, h, q, 1)``: how many keys each query sees, as counted by
-                ``visible_keys``. Queries that see none are treated as if they saw one.
+            visible: Number of keys that each query sees, as counted by ``visible_keys``;
+                broadcasts to ``(b, h, q, 1)``. Queries that see none count as if they saw one.
             layer_input: ``(b, q, embed_dim)``, read by ``"adaptive"`` only.
 
         Returns:
@@ -168,7 +186,7 @@ class LengthScale(nn.Module):
             factor = _per_head(self.factor)
             scale = factor * _log_length(visible, factor.dtype)
         else:
-            beta, gamma = self._beta_and_gamma(layer_input)
+            beta, gamma = self.beta_and_gamma(layer_input)
             scale = 1 + beta * _log_length(visible, beta.dtype) ** gamma
         if scales_all:
             return scale
@@ -201,8 +219,17 @@ class LengthScale(nn.Module):
         factor: Tensor = self(visible, layer_input)
         return (query * factor).to(query.dtype)
 
-    def _beta_and_gamma(self, layer_input: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return both as ``(b, h, q, 1)``, or ``(h, 1, 1)`` where the same for all queries."""
+    def beta_and_gamma(self, layer_input: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return β and γ of the scaled heads, in float32 or float64.
+
+        Args:
+            layer_input: ``(..., q, embed_dim)``, read by ``"adaptive"`` only.
+
+        Returns:
+            Both as ``(..., h, q, 1)``, or ``(h, 1, 1)`` where all queries share them.
+        """
+        if self.kind == "ssmax":
+            raise ValueError('β and γ belong to kind="adaptive" and "per_head"; got kind="ssmax".')
         if self.kind == "per_head":
             return _per_head(self.beta), _per_head(self.gamma)
         if layer_input is None or layer_input.shape[-1] != self.embed_dim:
@@ -251,7 +278,7 @@ def _log_length(visible: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_length_scale(length_scale: LengthScale | None, num_heads: int) -> LengthScale | None:
-    """Return it if it fits attention of so many heads."""
+    """Return a length scale that fits attention of ``num_heads`` heads, or raise."""
     if length_scale is not None and length_scale.num_heads != num_heads:
         raise ValueError(
             f"length_scale must have {num_heads} heads, as many as the attention; "

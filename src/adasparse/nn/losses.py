@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from adasparse.functional.losses import entmax_loss
+from adasparse.functional import entmax_loss
 
 
 class EntmaxLoss(nn.Module):
@@ -10,10 +10,10 @@ class EntmaxLoss(nn.Module):
 
     Args:
         alpha: At least 1; a parameter is registered and learned, any other tensor is a buffer.
-        ignore_index: Rows with this target are left out.
+        ignore_index: Target of rows that are ignored.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        label_smoothing: From 0 to 1, the share of the target spread over all classes.
-        weight: ``(c,)``, how much each class counts.
+        label_smoothing: Fraction of the target, from 0 to 1, that is spread over all classes.
+        weight: Weight of each class, ``(c,)``.
 
     Shape:
         As for ``adasparse.entmax_loss``: scores ``(b, c, ...)``, target ``(b, ...)`` or

@@ -1,4 +1,4 @@
-"""What the masks of torch.nn.MultiheadAttention say, in the terms of entmax_attention."""
+"""The masks of torch.nn.MultiheadAttention in the terms of entmax_attention."""
 
 import math
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
-class Visibility(NamedTuple):
-    """Which keys each query sees, as ``entmax_attention`` takes it."""
+class MaskArguments(NamedTuple):
+    """The visible keys of each query, as arguments of ``entmax_attention``."""
 
     attn_mask: Tensor | None
     key_lengths: Tensor | None
@@ -24,16 +24,16 @@ def translate_masks(
     sizes: tuple[int, int, int, int],
     num_extra_keys: int,
     device: torch.device,
-) -> Visibility:
-    """Turn masks in which True leaves a key out, or which are added, into arguments.
+) -> MaskArguments:
+    """Turn masks in which True masks a key, or which are added, into arguments.
 
     Args:
         key_padding_mask: ``(b, k)``.
         attn_mask: ``(q, k)`` or ``(b * h, q, k)``; not read if ``is_causal``.
         is_causal: Whether query i sees keys 0 to i only.
         sizes: ``(b, h, q, k)``.
-        num_extra_keys: How many keys that everyone sees come after the ``k``.
-        device: Of everything.
+        num_extra_keys: Number of keys after the ``k`` that every query sees.
+        device: Device of the result.
     """
     b, h, q, k = sizes
     mask = None if is_causal else attn_mask
@@ -50,7 +50,7 @@ def translate_masks(
         mask = _merge(mask, key_padding_mask)
     if mask is not None and mask.dtype == torch.bool:
         mask = ~mask
-    return Visibility(mask, lengths, is_causal)
+    return MaskArguments(mask, lengths, is_causal)
 
 
 def _pad(mask: Tensor | None, count: int) -> Tensor | None:
@@ -74,7 +74,7 @@ def _merge(mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | Non
 
 
 def padding_lengths(mask: Tensor) -> Tensor | None:
-    """Return how many keys come before the padding, if that is all that a mask says.
+    """Return the number of keys before the padding, if that is all that a mask says.
 
     None if it says more, or if asking would stall a device or break a graph.
 

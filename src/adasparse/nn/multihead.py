@@ -1,4 +1,4 @@
-"""Multi-head attention that takes the place of PyTorch's own."""
+"""Multi-head attention as a drop-in for PyTorch's own."""
 
 from typing import Any
 
@@ -6,15 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
-from adasparse.functional.attention import entmax_attention, entmax_attention_weights
+from adasparse.functional import entmax_attention, entmax_attention_weights
 from adasparse.nn.alpha import LearnedAlpha, alpha_value, as_alpha
 from adasparse.nn.length_scale import LengthScale, check_length_scale
-from adasparse.nn.masks import Visibility, translate_masks
+from adasparse.nn.masks import MaskArguments, translate_masks
 from adasparse.nn.multihead_inputs import check_inputs, check_nested
 
 
+def _stay_off_the_fast_path(module: nn.Module, args: Any) -> None:
+    """Do nothing, which is a hook nevertheless."""
+
+
 class MultiheadAttention(nn.MultiheadAttention):
-    """Drop-in for ``torch.nn.MultiheadAttention`` whose heads are as sparse as they learn to be.
+    """Drop-in for ``torch.nn.MultiheadAttention`` with adaptively sparse heads.
 
     Constructor, forward, return value and checkpoints are those of PyTorch; at ``alpha=1.0`` so are
     the results. A checkpoint of PyTorch's module loads with ``strict=True`` and leaves alpha and
@@ -24,27 +28,25 @@ class MultiheadAttention(nn.MultiheadAttention):
     is taken to be the causal one and not read, and may be left out; keys from ``add_bias_kv`` and
     ``add_zero_attn`` are seen by all queries even then.
 
-    Serves as ``self_attn`` or ``multihead_attn`` of ``torch.nn.TransformerEncoderLayer`` and
-    ``TransformerDecoderLayer``. Their inference fast path knows softmax only, so this module
-    declares its projections to be of different sizes (``_qkv_same_embed_dim`` is False), which
-    keeps that path from being taken. A ``TransformerEncoder`` built of such layers says so in a
-    warning unless it gets ``enable_nested_tensor=False``.
+    Can be the ``self_attn`` or ``multihead_attn`` of ``torch.nn.TransformerEncoderLayer`` and
+    ``TransformerDecoderLayer``. Their inference fast path supports softmax only; it is not taken
+    for modules with a hook, so this module has one that does nothing.
 
     Args:
         embed_dim: Size of the model, ``num_heads`` times that of a head.
-        num_heads: ``h``.
-        dropout: Share of the weights to drop in training.
-        bias: Whether projections have one.
+        num_heads: Number of heads ``h``.
+        dropout: Probability of dropping a weight in training.
+        bias: Whether projections have a bias.
         add_bias_kv: Whether to append a learned key and value.
         add_zero_attn: Whether to append a key and value of zeros.
         kdim: Size of keys, ``embed_dim`` if None.
         vdim: Size of values, ``embed_dim`` if None.
         batch_first: Whether the batch comes before the sequence in 3-D tensors.
-        device: Where parameters live.
-        dtype: Of the projections; alpha stays in float32.
+        device: Device of the parameters.
+        dtype: Dtype of the projections; alpha stays in float32.
         alpha: A number of at least 1 for all heads, or ``LearnedAlpha``, made if None.
-        length_scale: A factor of the query that grows with the number of keys.
-        alibi_slopes: ``(h,)``; how much of its score a key loses with each step of distance.
+        length_scale: Factor of the query that grows with the number of keys.
+        alibi_slopes: Slopes ``(h,)`` by which scores fall with each step of distance.
 
     Example:
         >>> attention = MultiheadAttention(64, 8, batch_first=True)
@@ -103,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             device,
             dtype,
         )
-        self._qkv_same_embed_dim = False  # Keeps layers of PyTorch off their softmax fast path
+        self.register_forward_pre_hook(_stay_off_the_fast_path)
         self.alpha = as_alpha(alpha, num_heads, device)
         self.length_scale = check_length_scale(length_scale, num_heads)
         self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
@@ -119,18 +121,18 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend; the fused kernel serves if no weights are needed.
+        """Attend; through the fused kernel if no weights are needed.
 
         Args:
             query: ``(q, embed_dim)``, or with a batch ``(q, b, embed_dim)``, ``(b, q, embed_dim)``
                 if ``batch_first``.
             key: ``(k, kdim)`` likewise.
             value: ``(k, vdim)`` likewise.
-            key_padding_mask: ``(b, k)``. Bool: True where a key is left out. Float: added.
+            key_padding_mask: ``(b, k)``. Bool: True where a key is masked. Float: added.
             need_weights: Whether to return weights too.
             attn_mask: ``(q, k)`` or ``(b * h, q, k)``, bool or float as above.
             average_attn_weights: Whether weights are the mean over heads.
-            is_causal: Whether query i sees keys 0 to i only, which ``attn_mask`` would say as well.
+            is_causal: Whether query i sees keys 0 to i only; ``attn_mask`` is then not read.
 
         Returns:
             The output in the shape of ``query``, and None or the weights, in training after
@@ -140,7 +142,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             check_nested(
                 query, key, value, key_padding_mask, attn_mask, batch_first=self.batch_first
             )
-            return self._attend_nested(query, need_weights, average_attn_weights, is_causal)
+            return self._attend_nested(
+                (query, key, value), need_weights, average_attn_weights, is_causal
+            )
         check_inputs(
             query,
             key,
@@ -156,7 +160,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = (self._to_heads(x, batch_dim) for x in self._project(query, key, value))
         if key_padding_mask is not None and not is_batched:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        visibility = translate_masks(
+        masks = translate_masks(
             key_padding_mask,
             attn_mask,
             is_causal=is_causal,
@@ -168,9 +172,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         if self.length_scale is not None:
             layer_input = query.transpose(0, 1) if batch_dim == 1 else query
             q = self.length_scale.scale_query(
-                q, k.shape[2], layer_input=layer_input, **visibility._asdict()
+                q, k.shape[2], layer_input=layer_input, **masks._asdict()
             )
-        output, weights = self._attend(q, k, v, visibility, need_weights)
+        output, weights = self._attend(q, k, v, masks, need_weights)
         order = (0, 2, 1, 3) if batch_dim == 0 else (2, 0, 1, 3)
         output = self.out_proj(output.permute(order).flatten(2))
         if weights is not None and average_attn_weights:
@@ -180,19 +184,16 @@ class MultiheadAttention(nn.MultiheadAttention):
         return output.squeeze(0), None if weights is None else weights.squeeze(0)
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, need_weights: bool
+        self, q: Tensor, k: Tensor, v: Tensor, masks: MaskArguments, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return ``(b, h, q, d)``, and the weights ``(b, h, q, k)`` if needed."""
-        attn_mask, key_lengths, is_causal = visibility
         if need_weights:
             weights = entmax_attention_weights(
                 q,
                 k,
                 alpha=alpha_value(self.alpha),
-                attn_mask=attn_mask,
-                is_causal=is_causal,
-                key_lengths=key_lengths,
                 alibi_slopes=self.alibi_slopes,
+                **masks._asdict(),
             )
             weights = dropout(weights, self.dropout, self.training)
             return weights @ v, weights
@@ -201,33 +202,36 @@ class MultiheadAttention(nn.MultiheadAttention):
             k,
             v,
             alpha=alpha_value(self.alpha),
-            attn_mask=attn_mask,
-            is_causal=is_causal,
             dropout_p=self.dropout if self.training else 0.0,
-            key_lengths=key_lengths,
             alibi_slopes=self.alibi_slopes,
+            **masks._asdict(),
         )
         return output, None
 
     def _attend_nested(
-        self, x: Tensor, need_weights: bool, average_attn_weights: bool, is_causal: bool
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        need_weights: bool,
+        average_attn_weights: bool,
+        is_causal: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Pad self-attention of a nested tensor, which an encoder may make of its padding."""
-        padded = x.to_padded_tensor(0.0)
-        lengths = [len(sequence) for sequence in x.unbind()]
-        ends = torch.tensor(lengths, device=x.device)[:, None]
-        is_padding = torch.arange(padded.shape[1], device=x.device) >= ends
+        """Pad nested tensors, which an encoder may make of its padding, and attend."""
+        query, key, value = inputs
+        padded = {id(x): x.to_padded_tensor(0.0) for x in inputs}
+        lengths = [len(sequence) for sequence in query.unbind()]
+        ends = torch.tensor([len(sequence) for sequence in key.unbind()], device=key.device)
+        is_padding = torch.arange(padded[id(key)].shape[1], device=key.device) >= ends[:, None]
         output, weights = self.forward(
-            padded,
-            padded,
-            padded,
+            padded[id(query)],
+            padded[id(key)],
+            padded[id(value)],
             key_padding_mask=is_padding,
             need_weights=need_weights,
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
         )
         sequences = [row[:length] for row, length in zip(output, lengths, strict=True)]
-        return torch.nested.as_nested_tensor(sequences), weights
+        return torch.nested.as_nested_tensor(sequences, layout=query.layout), weights
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Project each; what is the same tensor in one go."""

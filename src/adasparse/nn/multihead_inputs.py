@@ -1,7 +1,11 @@
-"""What multi-head attention accepts."""
+"""Checks of the inputs of multi-head attention."""
 
 import torch
 from torch import Tensor
+
+
+class ShapeError(ValueError, AssertionError):
+    """Tensors whose shapes do not fit; PyTorch's module raises the second of these for them."""
 
 
 def check_inputs(
@@ -17,12 +21,20 @@ def check_inputs(
 ) -> None:
     """Raise unless the shapes fit; ``features`` are the last sizes of query, key and value."""
     shapes = query.shape, key.shape, value.shape
-    if (
-        {len(shape) for shape in shapes} not in ({2}, {3})
-        or tuple(shape[-1] for shape in shapes) != features
-        or key.shape[:-1] != value.shape[:-1]
-    ):
-        raise ValueError(
+    if query.dim() not in (2, 3):
+        raise ShapeError(
+            "query should be unbatched 2D or batched 3D tensor but received "
+            f"{query.dim()}-D query tensor of shape {tuple(query.shape)}."
+        )
+    if not query.dim() == key.dim() == value.dim():
+        raise ShapeError(
+            f"For a {query.dim()}-D query, expected `key` and `value` to be {query.dim()}-D but "
+            f"found {key.dim()}-D and {value.dim()}-D tensors respectively: query, key and value "
+            "must all be 2-D, or 3-D with a batch; "
+            f"got {', '.join(str(tuple(shape)) for shape in shapes)}."
+        )
+    if tuple(shape[-1] for shape in shapes) != features or key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(
             "query, key and value must all be 2-D, or 3-D with a batch, and end in the sizes "
             f"{', '.join(map(str, features))}, key and value being equally long; "
             f"got {', '.join(str(tuple(shape)) for shape in shapes)}."
@@ -46,12 +58,25 @@ def _check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> Non
         return
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
-            f"{name} must be bool, True where a key is left out, or floating point, to add; "
+            f"{name} must be bool, True where a key is masked, or floating point, to add; "
             f"got {mask.dtype}."
         )
+    ranks = [len(shape) for shape in shapes]
+    if mask.dim() not in ranks:
+        accepted = ", ".join(["`None`", *(f"{rank}-D" for rank in ranks[:-1])])
+        raise ShapeError(
+            f"expected `{name}` to be {accepted} or {ranks[-1]}-D but found {mask.dim()}-D tensor "
+            f"instead, of shape {tuple(mask.shape)}; it must have the shape "
+            f"{' or '.join(map(str, shapes))}."
+        )
     if tuple(mask.shape) not in shapes:
+        # Those of one rank are told in PyTorch's words, too.
+        wanted = next(shape for shape in shapes if len(shape) == mask.dim())
         accepted = " or ".join(str(shape) for shape in shapes)
-        raise ValueError(f"{name} must have the shape {accepted}; got {tuple(mask.shape)}.")
+        raise ShapeError(
+            f"{name} must have the shape {accepted}; got {tuple(mask.shape)}. "
+            f"Expected `{name}` shape to be {wanted}."
+        )
 
 
 def check_nested(
@@ -63,14 +88,19 @@ def check_nested(
     *,
     batch_first: bool,
 ) -> None:
-    """Raise unless nested tensors can serve."""
-    is_self_attention = query is key and key is value
+    """Raise unless nested tensors are supported."""
+    if query.dim() != 3:
+        raise ShapeError(
+            "query should be unbatched 2D or batched 3D tensor but received "
+            f"{query.dim()}-D query tensor."
+        )
+    are_nested = key.is_nested and value.is_nested
     has_mask = key_padding_mask is not None or attn_mask is not None
-    if not (is_self_attention and batch_first) or has_mask:
+    if not (are_nested and batch_first) or has_mask:
         raise ValueError(
-            "nested tensors serve for self-attention without masks and with batch_first=True; "
-            f"got batch_first={batch_first}, "
-            f"{'the same' if is_self_attention else 'different'} query, key and value, "
+            "nested tensors are supported for query, key and value together, without masks and "
+            f"with batch_first=True; got batch_first={batch_first}, "
+            f"{'a nested' if are_nested else 'another'} key and value, "
             f"{'and a' if has_mask else 'no'} mask. "
             "A TransformerEncoder passes none with enable_nested_tensor=False."
         )

@@ -1,4 +1,4 @@
-"""Slopes of the biases by which heads prefer the keys nearby."""
+"""Slopes of position biases that make heads prefer nearby keys."""
 
 import torch
 from torch import Tensor
@@ -11,10 +11,14 @@ def alibi_slopes(num_heads: int) -> Tensor:
     then every other one of the next larger, as in the code of its authors.
 
     Args:
-        num_heads: ``h``.
+        num_heads: Number of heads ``h``.
 
     Returns:
         ``(h,)``, for the ``alibi_slopes`` of ``entmax_attention``.
+
+    References:
+        - Press, Smith and Lewis, [Train Short, Test Long](https://arxiv.org/abs/2108.12409), 2022:
+          ALiBi.
 
     Example:
         >>> alibi_slopes(4)
@@ -36,10 +40,14 @@ def nape_slopes(num_heads: int) -> Tensor:
     ``LengthScale(num_heads, heads=range(num_heads // 2, num_heads))``.
 
     Args:
-        num_heads: ``h``; of an odd number the smaller half has slopes.
+        num_heads: Number of heads ``h``; of an odd number the smaller half has slopes.
 
     Returns:
         ``(h,)``, for the ``alibi_slopes`` of ``entmax_attention``.
+
+    References:
+        - Vasylenko et al., [Long-Context Generalization with Sparse
+          Attention](https://arxiv.org/abs/2506.16640), 2025: NAPE and ASEntmax.
 
     Example:
         >>> nape_slopes(6)

@@ -1,4 +1,4 @@
-"""Terms of a loss that make heads sparser, for those who want them."""
+"""Optional loss terms that make heads sparser."""
 
 import torch
 from torch import Tensor, nn
@@ -7,15 +7,15 @@ from adasparse.nn.alpha import LearnedAlpha
 
 
 def alpha_penalty(model: nn.Module, *, target: float | None = None) -> Tensor:
-    """Return how far the exponents of a model are from where they should be.
+    """Return the mean squared distance of the exponents of a model from a target.
 
     The mean of ``(alpha - target)^2`` over all heads that learn theirs. Added to a loss with some
-    weight it pulls every alpha; without it, nothing does. What this does to accuracy is for the
-    task to tell.
+    weight it pulls every alpha; without it, nothing does. The effect on accuracy depends on the
+    task.
 
     Args:
         model: Any module with ``LearnedAlpha`` inside.
-        target: Where to pull; the upper end of each range if None.
+        target: Alpha to pull to; the upper end of each range if None.
 
     Returns:
         A scalar with gradients.
@@ -35,17 +35,17 @@ def alpha_penalty(model: nn.Module, *, target: float | None = None) -> Tensor:
 
 
 def density_penalty(alpha: Tensor, density: Tensor, *, target: float | Tensor) -> Tensor:
-    """Return a term whose gradient moves alpha until heads are as dense as wanted.
+    """Return a term whose gradient moves alpha until heads have a target density.
 
-    The share of weights that are not zero is a count, which has no gradient. This is a control loop
+    The fraction of nonzero weights is a count, which has no gradient. This is a control loop
     instead: ``mean((target - density) * alpha)`` with the measured density held fixed, so that a
     step downhill raises the alpha of heads that are denser than ``target`` and lowers that of
     others. Only its gradient means something; its value is no measure of progress.
 
     Args:
-        alpha: ``(h,)`` of a ``LearnedAlpha``.
-        density: ``(h,)``, measured on the current batch or averaged over several.
-        target: From 0 to 1.
+        alpha: Exponents ``(h,)`` of a ``LearnedAlpha``.
+        density: Density ``(h,)`` of each head, of the current batch or averaged over several.
+        target: Density to reach, from 0 to 1.
 
     Returns:
         A scalar with gradients for ``alpha``.

@@ -1,7 +1,7 @@
-"""The training engine: what every kind of model here is trained by, on the Trainer of transformers.
+"""The training engine: one ``fit`` for every kind of model, on the Trainer of transformers.
 
-Recipes, batches by tokens, checkpoints that can be trusted, logs and progress. The layers above say
-what the model and the data are.
+Recipes, token batches, verified checkpoints, logs and progress. The layers above define jobs: the
+model and its data.
 """
 
 try:
@@ -9,50 +9,55 @@ try:
     import yaml as _yaml  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"adasparse.training needs {error.name}: pip install 'adasparse[translation]'.",
+        f"adasparse.training needs {error.name}: "
+        "pip install 'adasparse[translation]' or 'adasparse[longcontext]'.",
         name=error.name,
     ) from error
 
 from adasparse.training.batches import RunningNumbers, TokenBatches
+from adasparse.training.callbacks import BestModel, TrainingLog, read_log
 from adasparse.training.checkpoints import (
     average_checkpoints,
     checkpoints,
     is_intact,
     latest_intact,
 )
-from adasparse.training.folder import check_folder, prepare_folder
-from adasparse.training.monitor import BestModel, TrainingLog, read_log
-from adasparse.training.processes import first_decides
+from adasparse.training.distributed import first_decides
+from adasparse.training.dry_run import DryRun, dry_run
+from adasparse.training.fit import fit
+from adasparse.training.job import Rehearsal, TrainingJob
+from adasparse.training.model_selection import Results, read_results
 from adasparse.training.progress import ProgressBar, alpha_picture
-from adasparse.training.recipe import check_recipe, read_recipe, write_recipe
-from adasparse.training.run import run_training
-from adasparse.training.session import recipe_arguments, thread_limit, train_session
-from adasparse.training.trainer import EngineMixin, Scorer, TrainingStopped, training_arguments
+from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.recipe_file import check_recipe, read_recipe, write_recipe
+from adasparse.training.trainer import EngineMixin, EngineTrainer, Scorer, TrainingStopped
 
 __all__ = [
     "BestModel",
+    "DryRun",
     "EngineMixin",
+    "EngineTrainer",
     "ProgressBar",
+    "Rehearsal",
+    "Results",
     "RunningNumbers",
     "Scorer",
     "TokenBatches",
+    "TrainingJob",
     "TrainingLog",
+    "TrainingRecipe",
     "TrainingStopped",
     "alpha_picture",
     "average_checkpoints",
-    "check_folder",
     "check_recipe",
     "checkpoints",
+    "dry_run",
     "first_decides",
+    "fit",
     "is_intact",
     "latest_intact",
-    "prepare_folder",
     "read_log",
     "read_recipe",
-    "recipe_arguments",
-    "run_training",
-    "thread_limit",
-    "train_session",
-    "training_arguments",
+    "read_results",
     "write_recipe",
 ]

@@ -1,4 +1,4 @@
-"""The exponents of whatever model is trained."""
+"""Exponents of the model in training."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from adasparse.nn import LearnedAlpha
 def current_alpha(model: nn.Module) -> dict[str, Tensor]:
     """Return alpha ``(h,)`` of each sparse attention module, by name.
 
-    Of models that ``sparsify`` changed these are all there are; of others, those that are learned.
+    For models that ``sparsify`` changed, these are all of them; for others, the learned ones.
     """
     return measure.current_alpha(model) or {
         name.rpartition(".")[0]: module().float()

@@ -1,4 +1,4 @@
-"""Which examples make a batch, in an order that depends on the seed alone."""
+"""Batches of examples, in an order that depends on the seed alone."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ class TokenBatches(BatchSampler):
     Examples of about the same length share a batch, such that the number of examples times the
     longest is at most ``max_tokens``. Every epoch has the same number of batches, made up anew and
     in a new order. The order depends on ``seed`` alone: not on the number of processes, and not on
-    where training was taken up again.
+    the step from which training was resumed.
 
     Args:
-        lengths: ``(n,)`` length of each example; that of the longer side for pairs.
+        lengths: Length ``(n,)`` of each example; that of the longer side for pairs.
         max_tokens: Tokens in a batch, padding included. An example longer than that is a batch of
             its own.
-        seed: Of the order.
-        num_batches: How many batches to make in all; one epoch if None.
+        seed: Seed of the order.
+        num_batches: Total number of batches; one epoch if None.
 
     Example:
         >>> batches = TokenBatches(np.array([2, 9, 2, 3]), max_tokens=9, seed=0)
@@ -46,7 +46,7 @@ class TokenBatches(BatchSampler):
 
     @property
     def per_epoch(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches in an epoch."""
         return len(self._bounds) - 1
 
     def epoch(self, number: int) -> list[np.ndarray]:
@@ -71,11 +71,11 @@ class TokenBatches(BatchSampler):
 
 
 class RunningNumbers(BatchSampler):
-    """Batches of numbers 0, 1, 2 … for examples that are made as they are needed, none twice.
+    """Batches of numbers 0, 1, 2 … for examples that are generated on demand, none twice.
 
     Args:
-        size: Examples of a batch.
-        num_batches: How many batches to make in all.
+        size: Number of examples in a batch.
+        num_batches: Total number of batches.
 
     Example:
         >>> list(RunningNumbers(2, num_batches=3))
@@ -89,7 +89,7 @@ class RunningNumbers(BatchSampler):
 
     @property
     def per_epoch(self) -> int:
-        """How many batches there are: the whole training is one epoch."""
+        """Number of batches: the whole training is one epoch."""
         return self.num_batches
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class RunningNumbers(BatchSampler):
 
 
 def _coarse(lengths: np.ndarray) -> np.ndarray:
-    """Round lengths up by at most an eighth, so that many examples have the same."""
+    """Round lengths up by at most an eighth, so that many examples share one."""
     magnitude = np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64)
     steps: np.ndarray = 2 ** np.maximum(magnitude - 3, 0)
     coarse: np.ndarray = -(-lengths // steps) * steps

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole, and known to be."""
+"""Checkpoints: sealed with hashes, verified, rotated, averaged."""
 
 import json
 import os
@@ -10,18 +10,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from adasparse.training.files import file_hash, write_text
+from adasparse._files import file_hash, sync, write_atomically, write_with
 
 #: Hashes of the files of a checkpoint; written last.
 HASHES = "hashes.json"
-#: Folder in which a checkpoint is while it is written.
+#: Folder of a checkpoint while it is written.
 STAGING = ".partial"
 _PREFIX = "checkpoint-"
 _WEIGHTS = "model.safetensors"
 
 
 def checkpoint_step(folder: Path) -> int:
-    """Return after how many steps a checkpoint was written."""
+    """Return the step of a checkpoint."""
     return int(folder.name.removeprefix(_PREFIX))
 
 
@@ -37,20 +37,25 @@ def checkpoints(folder: str | Path) -> list[Path]:
 
 def seal(folder: Path) -> None:
     """Write the hashes of all files of a checkpoint into it, and everything to the disk."""
+    use_default_permissions(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != HASHES)
     for path in files:
-        _sync(path)
+        sync(path)
     hashes = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
-    write_text(folder / HASHES, json.dumps(hashes, indent=2))
-    _sync(folder)
+    write_atomically(folder / HASHES, json.dumps(hashes, indent=2))
+    sync(folder)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def use_default_permissions(folder: Path) -> None:
+    """Give all files in a new folder the permissions that new files have by the umask.
+
+    The folder itself was made with it. Weights are otherwise readable by their owner alone, a habit
+    of safetensors.
+    """
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
 
 
 def is_intact(folder: str | Path) -> bool:
@@ -61,7 +66,7 @@ def is_intact(folder: str | Path) -> bool:
         return bool(hashes) and all(
             file_hash(folder / name) == known for name, known in hashes.items()
         )
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 
@@ -87,15 +92,15 @@ def publish(staged: Path, folder: Path) -> Path:
     if final.exists():
         shutil.rmtree(final)
     os.replace(staged, final)
-    _sync(folder)
+    sync(folder)
     return final
 
 
 def regular(found: Sequence[Path], *, every: int) -> list[Path]:
     """Return the checkpoints that are written whether or not training is interrupted.
 
-    Those are the ones at multiples of ``every`` and the newest. Others are there because training
-    was stopped, or because they were the best for a while.
+    Those are the ones at multiples of ``every`` and the newest. Others exist because training was
+    stopped, or because they were the best for a while.
     """
     return [path for path in found if checkpoint_step(path) % every == 0 or path == found[-1]]
 
@@ -122,10 +127,4 @@ def average_checkpoints(folders: Sequence[str | Path], path: str | Path) -> None
                 dtypes[name] = weights.dtype
                 total[name] = total[name] + weights.double() if name in total else weights.double()
     mean = {name: (x / len(folders)).to(dtypes[name]) for name, x in total.items()}
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        save_file(mean, temporary, metadata={"format": "pt"})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_with(path, lambda temporary: save_file(mean, temporary, metadata={"format": "pt"}))

@@ -1,4 +1,4 @@
-"""The state of an optimizer and its schedule in safetensors and JSON: nothing is pickled."""
+"""State of an optimizer and its schedule in safetensors and JSON; nothing is pickled."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _FILE, _REST = "optimizer.safetensors", "rest"
 
 
 def save_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
-    """Write all that taking up training again needs beside the weights."""
+    """Write the state that resuming needs beside the weights."""
     state = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, dict[str, Any]] = {}
@@ -29,12 +29,12 @@ def save_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRSchedul
         "numbers": numbers,
         "schedule": schedule.state_dict(),
     }
-    # One entry: the order of several is another each time, and so would be the file.
+    # One entry: the order of several differs each time, and so would the file.
     save_file(tensors, Path(folder) / _FILE, metadata={_REST: json.dumps(rest)})
 
 
 def load_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRScheduler) -> None:
-    """Put an optimizer and its schedule where ``save_optimizer`` found them."""
+    """Restore an optimizer and its schedule as ``save_optimizer`` saved them."""
     with safe_open(Path(folder) / _FILE, framework="pt") as file:
         rest = json.loads(file.metadata()[_REST])
         state: dict[int, dict[str, Any]] = {int(k): v for k, v in rest["numbers"].items()}

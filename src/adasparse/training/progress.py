@@ -1,4 +1,4 @@
-"""How training goes, on one line."""
+"""Progress of training on one line."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -32,8 +32,8 @@ class ProgressBar(TrainerCallback):
     """A bar on stderr with speed, loss, score and alpha; lines where stderr is no terminal.
 
     Args:
-        metrics: What of an evaluation to show: name among the metrics, and label.
-        console: Where to draw.
+        metrics: Metrics of an evaluation to show, and their labels.
+        console: Console to draw on.
     """
 
     def __init__(self, metrics: dict[str, str], console: Console | None = None) -> None:

@@ -1,171 +1,123 @@
-"""Recipes: a YAML file and changes from the command line, as a checked dataclass."""
+"""Base recipe: the settings that every kind of training shares, with their checks."""
 
-import types
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
-from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
 
-import yaml
-
-from adasparse.training.files import write_text
-
-Recipe = TypeVar("Recipe")
-
-#: What a message about a recipe begins with, here and where a dataclass checks its own values.
+#: Beginning of every message about a recipe.
 MISTAKES = "The recipe has mistakes: "
+#: Largest value of a setting that is an integer; more is a slip of the keyboard.
+MOST = 10**9
+
 Schedule = Literal["inverse-sqrt", "linear", "cosine"]
 
 
-def read_recipe(cls: type[Recipe], path: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """Return the recipe in a YAML file, as ``cls``, with ``key=value`` changes.
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecipe:
+    """Settings that all trainings share, checked on construction.
 
     Args:
-        cls: A keyword-only dataclass; it checks values on construction.
-        path: The file: one mapping of keys to plain values.
-        changes: Texts ``key=value``, values as in YAML; text is taken as it is.
-
-    Raises:
-        ValueError: With all that is wrong: unknown keys, missing keys, values of another type.
+        output: Folder of the run, new or empty.
+        max_steps: Number of updates of the weights.
+        accumulate: Batches per update and process.
+        learning_rate: Peak learning rate, reached after ``warmup_steps``.
+        alpha_lr_factor: Factor on the learning rate for learned values of alpha. It has no effect
+            where alpha is fixed.
+        warmup_steps: Number of updates over which the learning rate rises linearly from 0.
+        schedule: Decay of the learning rate after the warm-up: ``"inverse-sqrt"`` of the step;
+            ``"linear"`` or ``"cosine"`` reach zero at the last step.
+        weight_decay: Weight decay of all weights but biases, norms and alpha.
+        max_grad_norm: Norm to which longer gradients are clipped.
+        adam_beta2: Second momentum of Adam; the first one is 0.9.
+        seed: Seed of initial weights, dropout and the order of the data.
+        log_steps: Updates between lines of the log.
+        eval_steps: Updates between evaluations on development data. The best one is saved.
+        save_steps: Updates between checkpoints.
+        keep: Number of checkpoints kept beside the best.
+        patience: Evaluations without a better score after which training ends; 0 for never.
+        average: Number of last checkpoints to average in the end. The model of the run is that
+            average, the last or the best checkpoint, whichever scores best on development data.
+        bf16: Whether to compute in bfloat16 where autocast does.
+        threads: CPU threads; PyTorch's default if None.
+        workers: Number of processes that prepare batches.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"A recipe must be a YAML file; there is no file {path}.")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
-        raise ValueError(f"A recipe must be a mapping of keys to values; {path} is not.")
-    return check_recipe(cls, {**values, **_read_changes(cls, changes)})
 
+    #: Settings that may differ when a training is resumed.
+    resumable: ClassVar[tuple[str, ...]] = (
+        *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
+        *("threads", "workers", "output", "accumulate"),
+    )
 
-def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:
-    hints, found = get_type_hints(cls), {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"A change of a recipe must be key=value; got {change!r}.")
-        key = key.strip()
-        try:
-            found[key] = value if hints.get(key) is str else yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"The value of {change!r} is not YAML: {error}") from error
-    return found
+    #: Largest values of settings that must be smaller than ``MOST``; NumPy limits seeds.
+    limits: ClassVar[Mapping[str, int]] = {"seed": 2**32 - 1, "threads": 1024, "workers": 1024}
 
+    output: str
+    max_steps: int = 100_000
+    accumulate: int = 1
+    learning_rate: float = 7e-4
+    alpha_lr_factor: float = 1.0
+    warmup_steps: int = 4000
+    schedule: Schedule = "inverse-sqrt"
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    adam_beta2: float = 0.98
+    seed: int = 1
+    log_steps: int = 50
+    eval_steps: int = 1000
+    save_steps: int = 1000
+    keep: int = 5
+    patience: int = 0
+    average: int = 5
+    bf16: bool = False
+    threads: int | None = None
+    workers: int = 0
 
-def check_recipe(cls: type[Recipe], values: Mapping[str, Any]) -> Recipe:
-    """Return ``cls`` of these values, or tell all that is wrong with them at once."""
-    hints = get_type_hints(cls)
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    mistakes, given = [], {}
-    for key, value in values.items():
-        if key not in known:
-            mistakes.append(f"unknown key {key!r} (the keys are {', '.join(sorted(known))})")
-            continue
-        try:
-            given[key] = _convert(value, hints[key])
-        except ValueError as error:
-            mistakes.append(f"{key} must be {error}; got {value!r}")
-    needed = [
-        name
-        for name, field in known.items()
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
-    mistakes += [f"{name} is missing: give {name}=..." for name in needed if name not in values]
-    # Text that is missing is empty for now, so that the class checks the other values.
-    empty = {name: "" for name in needed if name not in given and hints[name] is str}
-    try:
-        recipe = cls(**{**empty, **given})
-    except ValueError as error:
-        mistakes.append(str(error).removeprefix(MISTAKES).removesuffix("."))
-    except TypeError:  # a value that is no text is missing
-        assert mistakes
-    if mistakes:
-        raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
-    return recipe
+    def __post_init__(self) -> None:
+        """Report all mistakes at once."""
+        mistakes = [*self._too_large(), *self._training_mistakes(), *self.own_mistakes()]
+        if mistakes:
+            raise ValueError(f"{MISTAKES}{'; '.join(mistakes)}.")
 
+    def own_mistakes(self) -> list[str]:
+        """Return the mistakes in settings that one kind of training alone has."""
+        return []
 
-def training_mistakes(recipe: Any) -> list[str]:
-    """Say what is wrong with the settings that every kind of training has."""
-    least = {
-        **dict.fromkeys(("max_steps", "accumulate", "log_steps", "eval_steps", "save_steps"), 1),
-        **dict.fromkeys(("warmup_steps", "patience", "average", "workers", "seed"), 0),
-        "keep": 2,
-    }
-    found = too_small(recipe, least)
-    if recipe.threads is not None:
-        found += too_small(recipe, {"threads": 1})
-    if recipe.average > recipe.keep:
-        found.append(
-            "keep must be at least average, whose checkpoints it keeps; "
-            f"got keep={recipe.keep} and average={recipe.average}"
-        )
-    if recipe.schedule not in get_args(Schedule):
-        choices = ", ".join(get_args(Schedule))
-        found.append(f"schedule must be one of {choices}; got {recipe.schedule!r}")
-    for name in ("learning_rate", "max_grad_norm"):
-        if not 0 < getattr(recipe, name) < float("inf"):
-            found.append(f"{name} must be above 0 and finite; got {getattr(recipe, name)}")
-    if not 0 <= recipe.weight_decay < float("inf"):
-        found.append(f"weight_decay must be at least 0; got {recipe.weight_decay}")
-    if not 0 < recipe.adam_beta2 < 1:
-        found.append(f"adam_beta2 must be between 0 and 1; got {recipe.adam_beta2}")
-    return found
+    def too_small(self, least: Mapping[str, int]) -> list[str]:
+        """Return a message for each setting below its least value."""
+        return [
+            f"{name} must be at least {low}; got {getattr(self, name)}"
+            for name, low in least.items()
+            if getattr(self, name) < low
+        ]
 
+    def _too_large(self) -> list[str]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [
+            f"{name} must be at most {self.limits.get(name, MOST):,}; got {value}"
+            for name, value in values.items()
+            if isinstance(value, int) and value > self.limits.get(name, MOST)
+        ]
 
-def too_small(recipe: Any, least: Mapping[str, int]) -> list[str]:
-    """Say which settings are below the least they may be."""
-    return [
-        f"{name} must be at least {low}; got {getattr(recipe, name)}"
-        for name, low in least.items()
-        if getattr(recipe, name) < low
-    ]
-
-
-def _convert(value: Any, hint: Any) -> Any:
-    """Return a value of YAML as the type of a field; the error says what the type is."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        options = [option for option in get_args(hint) if option is not type(None)]
-        if value is None and len(options) < len(get_args(hint)):
-            return None
-        return _convert(value, options[0])
-    if origin is Literal:
-        if value in get_args(hint):
-            return value
-        raise ValueError(f"one of {', '.join(map(str, get_args(hint)))}")
-    if origin is tuple:
-        if isinstance(value, list):
-            return tuple(_convert(x, get_args(hint)[0]) for x in value)
-        raise ValueError("a list such as [1, 2]")
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is str and isinstance(value, (str, int)) and not isinstance(value, bool):
-        return str(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    number = _number(value)
-    if hint is float and number is not None:
-        return number
-    if hint is int and number is not None and number.is_integer():
-        return int(number)
-    names = {bool: "true or false", str: "text", int: "an integer", float: "a number"}
-    raise ValueError(names[hint])
-
-
-def _number(value: Any) -> float | None:
-    """Return a number, also of text: YAML takes 2e-3 for that."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def write_recipe(recipe: Any, path: str | Path) -> None:
-    """Write a recipe as YAML, every value spelled out."""
-    write_text(path, yaml.safe_dump(asdict(recipe), sort_keys=False, allow_unicode=True))
+    def _training_mistakes(self) -> list[str]:
+        steps = ("max_steps", "accumulate", "log_steps", "eval_steps", "save_steps")
+        counts = ("warmup_steps", "patience", "average", "workers", "seed")
+        found = self.too_small({**dict.fromkeys(steps, 1), **dict.fromkeys(counts, 0), "keep": 2})
+        if self.threads is not None:
+            found += self.too_small({"threads": 1})
+        if self.average > self.keep:
+            found.append(
+                "keep must be at least average, whose checkpoints it keeps; "
+                f"got keep={self.keep} and average={self.average}"
+            )
+        if self.schedule not in get_args(Schedule):
+            choices = ", ".join(get_args(Schedule))
+            found.append(f"schedule must be one of {choices}; got {self.schedule!r}")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not 0 < getattr(self, name) < float("inf"):
+                found.append(f"{name} must be above 0 and finite; got {getattr(self, name)}")
+        for name in ("weight_decay", "alpha_lr_factor"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                found.append(f"{name} must be at least 0 and finite; got {getattr(self, name)}")
+        if not 0 < self.adam_beta2 < 1:
+            found.append(f"adam_beta2 must be between 0 and 1; got {self.adam_beta2}")
+        return found

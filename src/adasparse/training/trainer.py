@@ -1,11 +1,12 @@
-"""What the Trainer of transformers does differently here, and its arguments."""
+"""The engine: a Trainer with token batches, per-step seeding and verified checkpoints."""
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,70 +15,95 @@ from transformers import (
     PreTrainedModel,
     PrinterCallback,
     ProgressCallback,
+    Trainer,
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.integrations.integration_utils import TensorBoardCallback
 
+from adasparse._files import write_atomically
+from adasparse.integrations.huggingface import SparsityTrainerMixin
+from adasparse.nn import alpha_parameters
 from adasparse.training.batches import RunningNumbers, TokenBatches
+from adasparse.training.callbacks import BestModel, SpeedMeter
 from adasparse.training.checkpoints import STAGING, is_disk_error, publish, rotate
-from adasparse.training.files import write_text
-from adasparse.training.monitor import BestModel, SpeedMeter
+from adasparse.training.distributed import first_decides
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
-from adasparse.training.processes import first_decides
+from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.run_folder import CHECKPOINTS
+from adasparse.training.tensorboard import TensorBoardLog
 
-#: What has been lost since the log was last written to, in a checkpoint.
+#: Loss summed since the last line of the log, in a checkpoint.
 _LOSS = "loss.json"
-
-Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
 class TrainingStopped(Exception):  # noqa: N818  # being asked to stop is no error
-    """Training ended before its time and can be taken up again."""
+    """Training ended early and can be resumed."""
 
 
 class Scorer(Protocol):
     """Scores a model on development data."""
 
     def scores(self, model: PreTrainedModel) -> dict[str, float]:
-        """Return every score by its name."""
+        """Return every score by name."""
         ...
 
 
-def training_arguments(cls: type[Arguments], **changes: Any) -> Arguments:
-    """Return arguments for a Trainer that leaves order, progress and checkpoints to the engine."""
-    fixed = {
-        "accelerator_config": {"even_batches": False, "use_seedable_sampler": False},
-        "ddp_find_unused_parameters": False,
-        "dataloader_pin_memory": torch.cuda.is_available(),
-        "disable_tqdm": True,
-        "eval_strategy": "steps",
-        "logging_nan_inf_filter": False,
-        "logging_strategy": "steps",
-        "remove_unused_columns": False,
-        "report_to": "none",
-        "save_strategy": "steps",
-    }
-    return cls(**{**fixed, **changes})
+def recipe_arguments(recipe: TrainingRecipe) -> TrainingArguments:
+    """Return the arguments of a Trainer that leaves order, progress and checkpoints to the engine.
+
+    The processes that torchrun started find each other here.
+    """
+    has_gpu = torch.cuda.is_available()
+    return TrainingArguments(
+        output_dir=str(Path(recipe.output) / CHECKPOINTS),
+        max_steps=recipe.max_steps,
+        gradient_accumulation_steps=recipe.accumulate,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+        lr_scheduler_type=recipe.schedule.replace("-", "_"),
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.max_grad_norm,
+        adam_beta2=recipe.adam_beta2,
+        seed=recipe.seed,
+        logging_steps=recipe.log_steps,
+        eval_steps=recipe.eval_steps,
+        save_steps=recipe.save_steps,
+        bf16=recipe.bf16,
+        use_cpu=not has_gpu,
+        ddp_backend="gloo" if not has_gpu and "WORLD_SIZE" in os.environ else None,
+        dataloader_num_workers=recipe.workers,
+        dataloader_pin_memory=has_gpu,
+        accelerator_config={"even_batches": False, "use_seedable_sampler": False},
+        ddp_find_unused_parameters=False,
+        disable_tqdm=True,
+        eval_strategy="steps",
+        logging_nan_inf_filter=False,
+        logging_strategy="steps",
+        remove_unused_columns=False,
+        report_to="none",
+        save_strategy="steps",
+    )
 
 
 class EngineMixin:
-    """Put before a Trainer: batches of our own, dropout by seed and step, checkpoints to trust.
+    """Trainer mixin: token batching, per-step seeding, verified checkpoints.
 
     A micro-batch is numbered by the step and, within it, over accumulation and processes. Its
-    random numbers come from the seed and that number, so that neither how many processes there are
-    nor where training was taken up again makes a difference. The first process scores for all of
-    them, so that they decide alike.
+    random numbers come from the seed and that number, so that neither the number of processes nor
+    the step from which training was resumed makes a difference. The first process scores for all
+    of them, so that they decide alike.
 
     Args:
-        batches: Which examples go together, for the whole training.
+        batches: Examples of each batch, for the whole training.
         scorer: Scores development data.
-        keep: How many checkpoints to keep beside the best one.
-        best: Which one that is, also added as a callback.
-        tensorboard: Folder for what TensorBoard shows; nothing is written if None.
+        keep: Number of checkpoints to keep beside the best one.
+        best: Selects the best checkpoint; it is also added as a callback.
+        alpha_lr_factor: Factor on the learning rate for learned values of alpha.
+        tensorboard: Folder for TensorBoard; nothing is written if None.
+        report: Receives messages for the user.
     """
 
-    # What the Trainer has.
+    # Attributes of the Trainer.
     accelerator: Any
     args: Any
     callback_handler: Any
@@ -92,6 +118,8 @@ class EngineMixin:
     _globalstep_last_logged: int
     _tr_loss: Tensor
 
+    tensorboard: TensorBoardLog | None = None
+
     def __init__(
         self,
         *args: Any,
@@ -99,12 +127,14 @@ class EngineMixin:
         scorer: Scorer,
         keep: int,
         best: BestModel,
+        alpha_lr_factor: float = 1.0,
         tensorboard: str | Path | None = None,
+        report: Callable[[str], None] = lambda message: None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._batches, self._keep, self.best = batches, keep, best
-        self.scorer = scorer
+        self.scorer, self._alpha_lr_factor = scorer, alpha_lr_factor
         self._micro_batch = (-1, 0)
         self._is_staging = False
         self._speed = SpeedMeter()
@@ -115,9 +145,8 @@ class EngineMixin:
         for callback in (self._loss_since_log, self._speed, best):
             trainer.add_callback(callback)
         if tensorboard is not None:
-            writer = TensorBoardCallback()
-            writer.logging_dir = str(tensorboard)
-            trainer.add_callback(writer)
+            self.tensorboard = TensorBoardLog(tensorboard, report)
+            trainer.add_callback(self.tensorboard)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return the batches of this process."""
@@ -154,17 +183,34 @@ class EngineMixin:
         return metrics
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, with the speed since the last time and how often the data have been seen."""
+        """Log, with the speed since the last line and the number of epochs."""
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
         self.state.epoch = self.state.global_step * per_step / self._batches.per_epoch
         if "loss" in logs:
             logs["tokens_per_second"] = self._speed.drain()
         super().log(logs, start_time)  # type: ignore[misc]
         if not math.isfinite(logs.get("loss", 0.0)):
-            raise ValueError(
-                f"The loss must be a number; it is {logs['loss']} after step "
-                f"{self.state.global_step}. Try a smaller learning_rate or more warmup_steps."
-            )
+            raise ValueError(self._diverged(f"the loss is {logs['loss']}"))
+
+    def check_finite(self, *, cause: Exception | None = None) -> None:
+        """Raise a ValueError that says that training diverged, if a weight is not finite."""
+        for name, weight in self.model.named_parameters():
+            if not torch.isfinite(weight).all():
+                raise ValueError(self._diverged(f"{name} is not finite")) from cause
+
+    def _diverged(self, sign: str) -> str:
+        return (
+            f"Training diverged: {sign} after step {self.state.global_step}. "
+            "Try a smaller learning_rate or more warmup_steps."
+        )
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Return the optimizer, with a group of its own for alpha if its learning rate differs."""
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        if is_new and self._alpha_lr_factor != 1:
+            _split_alpha(optimizer, self.model if model is None else model, self._alpha_lr_factor)
+        return optimizer
 
     def _init_training_state(self, max_steps: int, *args: Any) -> Any:
         found = super()._init_training_state(max_steps, *args)  # type: ignore[misc]
@@ -172,7 +218,7 @@ class EngineMixin:
         return found
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: nobody asks, and going through all modules at each step takes time."""
+        """Return 0: the number is not used, and counting takes time at each step."""
         return 0
 
     def _get_output_dir(self, trial: Any) -> str:
@@ -193,7 +239,7 @@ class EngineMixin:
             loss = self.accelerator.gather(self._tr_loss).mean().item()
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                write_text(staged / _LOSS, json.dumps([loss, self._globalstep_last_logged]))
+                write_atomically(staged / _LOSS, json.dumps([loss, self._globalstep_last_logged]))
                 publish(staged, folder)
                 rotate(
                     folder,
@@ -230,7 +276,7 @@ class EngineMixin:
             self._loss_since_log.checkpoint = checkpoint
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        pass  # tied and fixed weights are not in the file, the rest is known by its hash
+        pass  # tied and fixed weights are not in the file, the rest is verified by its hash
 
     def _save_rng_state(self, output_dir: str) -> None:
         pass  # every micro-batch seeds its own
@@ -239,15 +285,31 @@ class EngineMixin:
         pass
 
 
+class EngineTrainer(EngineMixin, SparsityTrainerMixin, Trainer):
+    """Trainer with the engine, for models with sparse attention."""
+
+
+def _split_alpha(optimizer: torch.optim.Optimizer, model: nn.Module, factor: float) -> None:
+    """Move the parameters of alpha to the last group, whose learning rate has a factor."""
+    spared = {id(x) for x in alpha_parameters(model) if x.requires_grad}
+    alpha = [x for group in optimizer.param_groups for x in group["params"] if id(x) in spared]
+    if not alpha:
+        return
+    for group in optimizer.param_groups:
+        group["params"] = [x for x in group["params"] if id(x) not in spared]
+    lr = optimizer.param_groups[0]["lr"] * factor
+    optimizer.add_param_group({"params": alpha, "weight_decay": 0.0, "lr": lr})
+
+
 class _LossSinceLog(TrainerCallback):
-    """Gives back what a checkpoint knows of the loss that the next line of the log is about."""
+    """Restores the loss summed since the last line of the log from a checkpoint."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.checkpoint: str | None = None
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Take up where the checkpoint was."""
+        """Continue the sum of the checkpoint."""
         if self.checkpoint is not None:
             loss, last = json.loads((Path(self.checkpoint) / _LOSS).read_text(encoding="utf-8"))
             self.trainer._tr_loss += loss
@@ -255,10 +317,10 @@ class _LossSinceLog(TrainerCallback):
 
 
 def count_tokens(inputs: dict[str, Tensor], *, has_target: bool = True) -> int:
-    """Return how many tokens a batch has, without padding.
+    """Return the number of tokens of a batch, without padding.
 
     Args:
-        inputs: What a model takes.
+        inputs: Inputs of a model.
         has_target: Whether ``labels`` are another text than ``input_ids``, and count too.
     """
     read = inputs.get("attention_mask")

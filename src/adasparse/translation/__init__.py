@@ -1,4 +1,4 @@
-"""The adaptively sparse translation system: from text files to BLEU."""
+"""Translation with adaptively sparse attention: from text files to BLEU."""
 
 from importlib.util import find_spec
 

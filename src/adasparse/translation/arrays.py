@@ -1,4 +1,4 @@
-"""Lists of token ids appended to ``.npy`` files, so that they never have to fit into memory."""
+"""Writers of ``.npy`` files that grow, for token ids that do not fit into memory."""
 
 from collections.abc import Sequence
 from pathlib import Path

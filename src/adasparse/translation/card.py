@@ -1,12 +1,12 @@
-"""The model card of a run."""
+"""Model card of a translation model."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from adasparse.integrations.huggingface.measure import current_alpha
+from adasparse.training import Results
 from adasparse.translation.data import PreparedData
 from adasparse.translation.recipe import TranslationRecipe
 
@@ -17,12 +17,13 @@ _ATTENTION = {
 }
 _SETTINGS = (
     *("encoder_layers", "decoder_layers", "width", "heads", "ffn", "dropout", "label_smoothing"),
-    *("max_steps", "batch_tokens", "accumulate", "learning_rate", "warmup_steps", "seed"),
+    *("max_steps", "batch_tokens", "accumulate", "learning_rate"),
+    *("alpha_lr_factor", "warmup_steps", "seed"),
 )
 
 
 def model_card(
-    model: PreTrainedModel, recipe: TranslationRecipe, data: PreparedData, results: dict[str, Any]
+    model: PreTrainedModel, recipe: TranslationRecipe, data: PreparedData, results: Results
 ) -> str:
     """Return the text of ``README.md``: data, settings, scores and the alpha of every head."""
     source, target = data.source_lang, data.target_lang

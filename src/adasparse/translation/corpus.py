@@ -4,96 +4,19 @@ Only a newline (or a carriage return and a newline) ends a line: the other separ
 are text, so they never shift one side against the other.
 """
 
-import gzip
-import hashlib
-import io
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-__all__ = ["ParallelText", "TextFile"]
+from adasparse._files import TextFile
 
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
+__all__ = ["ParallelText", "TextFile", "language_of"]
+
 #: Suffixes that look like the name of a language and are none.
 _NO_LANGUAGES = {"bpe", "csv", "raw", "spm", "tok", "tsv", "txt"}
-
-
-class TextFile:
-    """Lines of a UTF-8 file, plain or gzip (told by its content), read once from front to end.
-
-    After the last line, ``num_lines`` and ``sha256`` (of the bytes on disk) are those of the whole
-    file.
-
-    Args:
-        path: Where the file is.
-        stream: Read this instead; the path is its name in messages.
-    """
-
-    def __init__(self, path: str | Path, *, stream: BinaryIO | None = None) -> None:
-        self.path, self._stream = Path(path), stream
-        if stream is None and not self.path.exists():
-            raise FileNotFoundError(f"There is no file {self.path}.")
-        if stream is None and self.path.is_dir():
-            raise IsADirectoryError(f"A text file is needed; {self.path} is a folder.")
-        self.num_lines = 0
-        self._digest = hashlib.sha256()
-
-    @property
-    def sha256(self) -> str:
-        """Hash of what was read so far, in hexadecimal."""
-        return self._digest.hexdigest()
-
-    def lines(self) -> Iterator[str]:
-        """Lines without their ends; a byte order mark at the beginning is skipped.
-
-        Raises:
-            ValueError: Names the line that is not UTF-8 or has a NUL byte, or says that the file
-                is empty or its compression damaged.
-        """
-        stream = self._stream or self.path.open("rb", buffering=0)
-        with io.BufferedReader(_HashingReader(stream, self._digest), 1 << 17) as raw:
-            is_gzip = raw.peek(2)[:2] == _GZIP
-            text = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_gzip else raw
-            try:
-                for line in text:
-                    self.num_lines += 1
-                    yield self._decode(line)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise ValueError(
-                    f"{self.path} must be a whole gzip file; it is damaged or cut off after line "
-                    f"{self.num_lines} ({error})."
-                ) from error
-        if self.num_lines == 0:
-            raise ValueError(f"{self.path} must have text; it is empty.")
-
-    def _decode(self, line: bytes) -> str:
-        if self.num_lines == 1:
-            line = line.removeprefix(_BOM)
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\0" in line:
-            raise ValueError(
-                f"{self.path} must be UTF-8 text; line {self.num_lines} has a NUL byte. Is it "
-                "UTF-16? Convert it: iconv -f UTF-16 -t UTF-8."
-            )
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.path} must be UTF-8; line {self.num_lines} is not, at its byte "
-                f"{error.start + 1} (0x{line[error.start]:02x}: {error.reason}). If it is "
-                "Latin-1, convert it: iconv -f LATIN1 -t UTF-8."
-            ) from error
-
-    def language(self) -> str | None:
-        """What the name ends in, if it looks like a language: ``de`` of ``train.de.gz``."""
-        suffix = self.path.name.removesuffix(".gz").rpartition(".")[2]
-        is_language = re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", suffix)
-        return suffix if is_language and suffix.lower() not in _NO_LANGUAGES else None
 
 
 class ParallelText:
@@ -134,7 +57,7 @@ class ParallelText:
             names: tuple[str | None, ...] = self._keys
             is_known = self._keys != ("source", "target")
         else:
-            names = tuple(file.language() for file in self.files)
+            names = tuple(language_of(file.path) for file in self.files)
             is_known = len(names) == 2 and None not in names and names[0] != names[1]
         return (str(names[0]), str(names[1])) if is_known else None
 
@@ -235,21 +158,8 @@ def _field(fields: Any, key: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ").replace("\0", " ")
 
 
-class _HashingReader(io.RawIOBase):
-    """The bytes of a file, hashed while they pass: a pipe can be read only once."""
-
-    def __init__(self, file: BinaryIO, digest: "hashlib._Hash") -> None:
-        self._file, self._digest = file, digest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self._digest.update(data)
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+def language_of(path: Path) -> str | None:
+    """Return what a name ends in, if it looks like a language: ``de`` of ``train.de.gz``."""
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    is_language = re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", suffix)
+    return suffix if is_language and suffix.lower() not in _NO_LANGUAGES else None

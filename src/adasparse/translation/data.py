@@ -1,19 +1,22 @@
 """A prepared folder: pairs of token ids, memory-mapped, with their tokenizer and manifest."""
 
-import hashlib
+import glob
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData", "sha256"]
+from adasparse._files import file_hash
+from adasparse.training.loading import load_tokenizer
 
-#: How ``manifest.json`` names the format of a prepared folder, and its version.
+__all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedData"]
+
+#: Name of the format of a prepared folder in ``manifest.json``, and its version.
 FORMAT, VERSION = "adasparse-translation", 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
@@ -36,10 +39,15 @@ class PairDataset(Dataset[dict[str, list[int]]]):
 
     def _open(self) -> None:
         stem = self.folder / self.split
-        self._ids, self._offsets = (
-            tuple(np.load(f"{stem}.{side}.{kind}.npy", mmap_mode="r") for side in SIDES)
-            for kind in ("ids", "offsets")
-        )
+        try:
+            self._ids, self._offsets = (
+                tuple(np.load(f"{stem}.{side}.{kind}.npy", mmap_mode="r") for side in SIDES)
+                for kind in ("ids", "offsets")
+            )
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise ValueError(
+                f"The {self.split} data in {self.folder} are damaged: prepare the data again."
+            ) from error
 
     def __len__(self) -> int:
         return len(self._offsets[0]) - 1
@@ -79,7 +87,7 @@ def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 class PreparedData:
-    """What ``adasparse prepare`` wrote: both splits, the tokenizer and the manifest.
+    """Prepared data: both splits, the tokenizer and the manifest.
 
     Open it with :meth:`open`, which checks that the folder is whole.
     """
@@ -90,7 +98,7 @@ class PreparedData:
 
     @classmethod
     def open(cls, folder: str | Path) -> "PreparedData":
-        """The data in a prepared folder, after a quick check of its files' sizes.
+        """Return the data in a prepared folder, after a quick check of its files' sizes.
 
         Raises:
             FileNotFoundError: There is no such folder, or one of its files is missing.
@@ -118,7 +126,7 @@ class PreparedData:
         changed = [
             name
             for name, expected in self.manifest["files"].items()
-            if sha256(self.folder / name) != expected["sha256"]
+            if file_hash(self.folder / name) != expected["sha256"]
         ]
         if changed:
             raise ValueError(
@@ -139,10 +147,8 @@ class PreparedData:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of both languages."""
-        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
-            self.folder / "tokenizer"
-        )
-        return tokenizer
+        tokenizer = load_tokenizer(self.folder / "tokenizer", PreTrainedTokenizerFast)
+        return cast(PreTrainedTokenizerFast, tokenizer)
 
     @cached_property
     def dev_source(self) -> list[str]:
@@ -155,25 +161,17 @@ class PreparedData:
         return _read_lines(self.folder / "dev.target.txt")
 
 
-def sha256(path: Path) -> str:
-    """Hash of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     advice = "make one with `adasparse prepare`."
+    recover(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}: {advice}")
     if not path.is_file():
         raise ValueError(f"{folder} is no prepared folder, it has no {MANIFEST}: {advice}")
     try:
         manifest = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): {advice}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{folder} is no prepared folder, {MANIFEST} is of another kind: {advice}")
@@ -182,7 +180,29 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"The format of {folder} must be version {VERSION}; "
             f"got version {manifest.get('version')!r}. Prepare the data again."
         )
+    try:
+        for expected in manifest["files"].values():
+            _ = expected["bytes"] + 1, expected["sha256"] + ""
+        _ = manifest["languages"]["source"], manifest["languages"]["target"]
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} is damaged (it lacks entries): {advice}") from error
     return manifest
+
+
+def recover(folder: Path) -> None:
+    """Give prepared data their name back if they were being replaced when the process was killed.
+
+    They are kept under a hidden name for the moment between two renames.
+    """
+    if folder.exists() or not folder.absolute().parent.is_dir():
+        return
+    old = [
+        path
+        for path in folder.absolute().parent.glob(f".{glob.escape(folder.name)}.*.old")
+        if (path / MANIFEST).is_file()
+    ]
+    if old:
+        max(old, key=lambda path: path.stat().st_mtime).rename(folder)
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sentences in, translations out."""
+"""Translation by beam search."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from transformers import (
 )
 
 from adasparse.translation.model import padded
+from adasparse.translation.recipe import MOST_BEAMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,9 @@ class Translation:
 
 #: Numbers that a search may keep, of all its steps: those of one batch, over the vocabulary.
 _MOST_NUMBERS = 2**28
-#: What an empty line becomes.
+#: Largest exponent of the length.
+MOST_PENALTY = 10
+#: Translation of an empty line.
 EMPTY = Translation(text="", score=0.0, ids=())
 
 
@@ -63,8 +66,8 @@ def translate(
 ) -> list[list[Translation]]:
     """Return the ``n_best`` translations of each sentence, best first, by beam search.
 
-    Sentences of about the same length are translated together, which makes no difference to what
-    becomes of each; the result is in the order given. Blank sentences have one translation, the
+    Sentences of about the same length are translated together, which does not change the result;
+    it is in the order given. Blank sentences have one translation, the
     empty one.
 
     Args:
@@ -72,14 +75,21 @@ def translate(
         tokenizer: Its tokenizer.
         sentences: In the source language, normalized as the training data were.
         beam: Hypotheses kept at each step; 1 is greedy.
-        n_best: How many of them to return.
+        n_best: Number of hypotheses to return.
         length_penalty: Exponent of the length by which log-probabilities are divided.
         batch_tokens: Tokens of a batch of source sentences times beams, padding included.
         max_ratio: Translations end after this many times the tokens of their source, and ten.
         on_done: Called with the number of sentences after each batch.
     """
-    if n_best > beam:
-        raise ValueError(f"n_best must be at most beam={beam}; got {n_best}.")
+    if not 1 <= beam <= MOST_BEAMS:
+        raise ValueError(f"beam must be between 1 and {MOST_BEAMS}; got {beam}.")
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best must be at least 1 and at most beam={beam}; got {n_best}.")
+    if not -MOST_PENALTY <= length_penalty <= MOST_PENALTY:
+        raise ValueError(
+            f"length_penalty must be between {-MOST_PENALTY} and {MOST_PENALTY}; "
+            f"got {length_penalty}."
+        )
     encoded, most = _encode(sentences, tokenizer), model.config.max_position_embeddings
     for i, ids in enumerate(encoded):
         if len(ids) > most:

@@ -1,4 +1,4 @@
-"""Which training pairs are kept, and what happened to the others."""
+"""Filters of training pairs, with counts of the dropped ones."""
 
 import hashlib
 import math
@@ -65,7 +65,7 @@ class Filters:
     def reject_tokens(
         self, source: NDArray[np.int64], target: NDArray[np.int64]
     ) -> dict[str, NDArray[np.bool_]]:
-        """Which pairs (pairs) are dropped for each reason; a pair has one reason at most.
+        """Return the pairs (pairs) dropped for each reason; a pair has one reason at most.
 
         Args:
             source: Tokens of each source (pairs), ``</s>`` included.
@@ -94,7 +94,7 @@ def hash_pairs(source: NDArray[np.uint64], target: NDArray[np.uint64]) -> NDArra
 
 
 def keep_first(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of the hashes (pairs) were not there before."""
+    """Return the hashes (pairs) that were not there before, as a mask."""
     keep = np.zeros(len(hashes), dtype=np.bool_)
     keep[np.unique(hashes, return_index=True)[1]] = True
     return keep

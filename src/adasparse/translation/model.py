@@ -1,4 +1,4 @@
-"""The encoder-decoder: Marian's, of transformers, with the attention that a recipe asks for."""
+"""Marian's encoder-decoder of transformers with the attention of a recipe, and its loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from adasparse.functional.losses import entmax_loss
+from adasparse.functional import entmax_loss
 from adasparse.integrations.huggingface import sparsify
+from adasparse.training.memory import check_parameters
 from adasparse.translation.recipe import TranslationRecipe
 
 
 def build_model(recipe: TranslationRecipe, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     """Return a new model; the same seed gives the same weights, whatever the attention."""
+    check_parameters(recipe.parameters(len(tokenizer)))
     torch.manual_seed(recipe.seed)
     config = MarianConfig(
         vocab_size=len(tokenizer),

@@ -1,6 +1,6 @@
-"""From text files to a prepared folder: read, filter, learn the tokenizer, encode.
+"""Preparation of parallel text: read, filter, learn the tokenizer, encode.
 
-Sentences stream from file to file, a batch at a time. What grows in memory with the corpus is a
+Sentences stream from file to file, a batch at a time. Memory grows with the corpus by a
 hash of 8 bytes per sentence, and twice as much again while duplicates are looked for.
 """
 
@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 from rich.progress import Progress
 
+from adasparse._files import file_hash
 from adasparse.translation.corpus import ParallelText
-from adasparse.translation.data import FORMAT, MANIFEST, SIDES, VERSION, PreparedData, sha256
+from adasparse.translation.data import FORMAT, MANIFEST, SIDES, VERSION, PreparedData
 from adasparse.translation.encode import encode_pairs
 from adasparse.translation.filters import Filters
 from adasparse.translation.selection import Candidates, Pair, write_candidates
@@ -66,7 +67,7 @@ def prepare(
             tokenizer will do so, too; the dev text stays as it is.
         deduplicate: Drop repeated pairs.
         filters: Limits of training pairs.
-        seed: Of the random choice by ``dev_size``.
+        seed: Seed of the random choice by ``dev_size``.
         force: Replace prepared data in ``out``.
         progress: Shows how far it is.
 
@@ -120,7 +121,7 @@ def prepare(
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    """What beside the input decides what is written."""
+    """Return the settings beside the input that determine the output."""
 
     vocab_size: int
     tokenizer_pairs: int
@@ -165,7 +166,7 @@ def _write_data(
     settings: _Settings,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write everything but the manifest; return what it tells of both splits and the tokenizer."""
+    """Write everything but the manifest; return its entries for both splits and the tokenizer."""
     work = folder / "work.txt"
     dev_pairs = [pair for text in dev_texts for pair in text.pairs()]
     read = _track(chain.from_iterable(text.pairs() for text in train_texts), "reading", progress)
@@ -266,7 +267,7 @@ def _describe_files(folder: Path) -> dict[str, Any]:
     return {
         path.relative_to(folder).as_posix(): {
             "bytes": path.stat().st_size,
-            "sha256": sha256(path),
+            "sha256": file_hash(path),
         }
         for path in paths
     }

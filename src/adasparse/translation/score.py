@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacreBLEU, with their signatures, and whether systems differ."""
+"""BLEU and chrF by sacreBLEU, with their signatures, and tests of differences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __all__ = ["METRICS", "TOKENIZERS", "Comparison", "Scorer", "Scores", "SystemRes
 
 #: Metrics by name. The last counts pairs of words, too.
 METRICS = ("bleu", "chrf", "chrf++")
-#: How BLEU may split sentences into words.
+#: Tokenizers of BLEU.
 TOKENIZERS = tuple(sorted(BLEU.TOKENIZERS))
 
 
@@ -23,7 +23,7 @@ class Scores:
 
     Args:
         values: Score of each metric, from 0 to 100.
-        signatures: How each metric was computed.
+        signatures: Signature of each metric: how it was computed.
         sentences: Number of sentences.
     """
 
@@ -58,7 +58,7 @@ class SystemResult:
         score: On all sentences.
         mean: Over the resamples.
         ci: Half the width of the 95% confidence interval around the mean.
-        p_value: How likely so large a difference from the baseline is by chance. ``None`` of the
+        p_value: Probability of so large a difference from the baseline by chance. ``None`` for the
             baseline itself; 1 of a system with the very same output.
     """
 
@@ -75,7 +75,7 @@ class Comparison:
     Args:
         baseline: Name of the baseline.
         systems: Results by name of the system, the baseline first, and name of the metric.
-        signatures: How each metric was computed and resampled.
+        signatures: Signature of each metric: how it was computed and resampled.
     """
 
     baseline: str
@@ -101,7 +101,7 @@ class Scorer:
         references: Sentences, or several references of each: a sequence of such sequences.
         metrics: Some of ``METRICS``.
         lowercase: Ignore case.
-        tokenize: How BLEU splits words, one of ``TOKENIZERS``; by default sacreBLEU's choice.
+        tokenize: Tokenizer of BLEU, one of ``TOKENIZERS``; by default sacreBLEU's choice.
 
     Raises:
         ValueError: There are no references, of different numbers, or an unknown name.
@@ -231,7 +231,7 @@ def _as_documents(references: Sequence[str] | Sequence[Sequence[str]]) -> list[l
 
 
 def _result(result: Any, *, is_same: bool) -> SystemResult:
-    """What sacreBLEU found, but a difference of nothing from nothing is no significant one."""
+    """Return sacreBLEU's result, but never a significant difference of nothing from nothing."""
     p_value = result.p_value
     if p_value is not None:
         p_value = 1.0 if is_same else float(p_value)

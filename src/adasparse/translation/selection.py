@@ -1,4 +1,4 @@
-"""Training pairs written to a work file while they are read, and the choice among them."""
+"""Training pairs in a work file, written while they are read, and the selection among them."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,8 +24,8 @@ class Candidates:
 
     Args:
         path: The work file: source and target of each pair, one line each.
-        source_hashes: Of each normalized source (pairs).
-        target_hashes: Of each normalized target (pairs).
+        source_hashes: Hash of each normalized source (pairs).
+        target_hashes: Hash of each normalized target (pairs).
         num_read: Pairs that were read, those dropped at once included.
         dropped: Number of pairs dropped for each reason.
     """

@@ -1,13 +1,16 @@
-"""A folder that appears when it is complete, or not at all."""
+"""Staging folders: complete when they appear, or never there."""
 
 import json
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from uuid import uuid4
 
-from adasparse.translation.data import FORMAT, MANIFEST
+from adasparse.translation.data import FORMAT, MANIFEST, recover
 
 __all__ = ["check_free", "staged"]
 
@@ -19,6 +22,7 @@ def check_free(folder: Path, *, force: bool) -> None:
         FileExistsError: ``folder`` is a file, or not empty and not given up by ``force``. Only
             prepared data can be given up.
     """
+    recover(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -45,7 +49,7 @@ def _is_prepared(folder: Path) -> bool:
 def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
     """A temporary folder beside ``folder`` that takes its place at the end of the block.
 
-    Whatever ends the block early, Ctrl-C included, leaves the file system as it was.
+    Whatever ends the block early, Ctrl-C and SIGTERM included, leaves the file system as it was.
 
     Raises:
         FileExistsError: As :func:`check_free` does, at the beginning.
@@ -55,9 +59,10 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
     missing = [parent for parent in folder.parents if not parent.exists()]
     temporary = folder.with_name(f".{folder.name}.{uuid4().hex}.partial")
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        _replace(folder, temporary)
+        with _terminated():
+            temporary.mkdir(parents=True)
+            yield temporary
+            _replace(folder, temporary)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         for parent in missing:
@@ -65,6 +70,23 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
                 break
             parent.rmdir()
         raise
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """Turn SIGTERM into an exception while the block runs, so that it is cleaned up after."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _replace(folder: Path, new: Path) -> None:

@@ -1,4 +1,4 @@
-"""A joint subword tokenizer that knows every text: byte-pair encoding with bytes as a fallback.
+"""A joint subword tokenizer for any text: byte-pair encoding with bytes as a fallback.
 
 A space becomes ``▁`` at the beginning of the word after it, so words are found again among their
 tokens. Words, numbers and punctuation never merge with each other. That also keeps any text from
@@ -34,7 +34,7 @@ MIN_VOCAB_SIZE = 2 * (len(SPECIAL) + len(BYTES))
 COVERAGE = 0.9999
 
 SPACE = "▁"
-#: What stands for a literal ``▁``, and for the character that this begins with.
+#: Escapes of a literal ``▁``, and of the character that they begin with.
 ESCAPE = "\x1a"
 SPACE_ESCAPE, ESCAPE_ESCAPE = f"{ESCAPE}_", f"{ESCAPE}."
 #: A word, a number or a run of other characters, with the space before it.

@@ -1,37 +1,38 @@
-"""From a recipe and prepared data to a run: a Hugging Face folder with its log."""
+"""Training job of a translation model: prepared data, model, scores."""
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import Subset
-from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
-from adasparse.integrations.huggingface import SparsityTrainerMixin
 from adasparse.training import (
     BestModel,
-    EngineMixin,
+    EngineTrainer,
     ProgressBar,
+    Rehearsal,
+    Results,
     TokenBatches,
-    recipe_arguments,
-    train_session,
+    first_decides,
+    fit,
 )
+from adasparse.training.fit import ignore
+from adasparse.training.run_folder import TENSORBOARD, Identity, Report
 from adasparse.translation.card import model_card
 from adasparse.translation.data import PairDataset, PreparedData
 from adasparse.translation.decode import translate
 from adasparse.translation.model import PairCollator, TokenLoss, build_model
 from adasparse.translation.recipe import TranslationRecipe
 from adasparse.translation.score import score
-
-#: What may be another when a training goes on. Data and batches per update are compared by content.
-FREE = (
-    *("max_steps", "log_steps", "eval_steps", "save_steps", "keep", "patience", "average"),
-    *("threads", "workers", "output", "data", "accumulate"),
-)
 
 
 class DevScorer:
@@ -65,112 +66,127 @@ class DevScorer:
         return {"loss": self.loss(model), "bleu": result.bleu, "chrf": result.chrf}
 
 
-class TranslationTrainer(EngineMixin, SparsityTrainerMixin, Seq2SeqTrainer):
-    """Seq2SeqTrainer with the engine's batches and checkpoints."""
-
-
-def pair_lengths(pairs: PairDataset) -> np.ndarray:
+def pair_lengths(pairs: PairDataset) -> NDArray[np.int32]:
     """Return the length of the longer side of each pair ``(n,)``."""
-    return np.maximum(pairs.source_lengths, pairs.target_lengths)
+    longer: NDArray[np.int32] = np.maximum(pairs.source_lengths, pairs.target_lengths)
+    return longer
 
 
 def train(
     recipe: TranslationRecipe,
     *,
     resume: bool = False,
-    report: Callable[[str], None] = lambda message: None,
+    report: Report = ignore,
     progress: ProgressBar | None = None,
 ) -> Path:
-    """Train a model; return the folder of the run, which loads with the Auto classes.
+    """Train a translation model; arguments, result and errors are those of ``training.fit``."""
+    return fit(TranslationJob(recipe), resume=resume, report=report, progress=progress)
+
+
+@dataclass(frozen=True)
+class TranslationJob:
+    """One training of a translation model.
 
     Args:
-        recipe: What to train.
-        resume: Whether to go on with what is in the folder of the run.
-        report: Gets messages for the user.
-        progress: What shows how it goes; nothing if None.
-
-    Raises:
-        TrainingStopped: If it was interrupted; ``resume`` goes on from there.
+        recipe: Settings, among them the folder of the prepared data.
     """
-    arguments = build_arguments(recipe)
-    report = report if arguments.process_index == 0 else lambda message: None
-    data = open_data(recipe, report=report)
-    return train_session(
-        recipe,
-        lambda: build_trainer(recipe, data, arguments),
-        card=lambda model, results: model_card(model, recipe, data, results),
-        facts=training_facts(recipe, data, arguments.world_size),
-        free=FREE,
-        resume=resume,
-        report=report,
-        progress=progress,
-    )
 
+    recipe: TranslationRecipe
 
-def training_facts(
-    recipe: TranslationRecipe, data: PreparedData, world_size: int
-) -> dict[str, Any]:
-    """Return what makes two trainings the same beside their recipes."""
-    files = json.dumps(data.manifest["files"], sort_keys=True)
-    return {
-        "content of data": hashlib.sha256(files.encode()).hexdigest()[:16],
-        "accumulate times processes": recipe.accumulate * world_size,
-    }
+    @cached_property
+    def data(self) -> PreparedData:
+        """The prepared data.
 
-
-def open_data(
-    recipe: TranslationRecipe, *, report: Callable[[str], None] = lambda message: None
-) -> PreparedData:
-    """Return the data of a recipe; it tells of pairs that are too long for the model."""
-    data = PreparedData.open(recipe.data)
-    if int(pair_lengths(data.train).min()) > recipe.max_positions:
-        raise ValueError(
-            f"max_positions={recipe.max_positions} is too small for all of the training pairs; "
-            f"the shortest needs {pair_lengths(data.train).min()}."
-        )
-    for name, pairs in (("training", data.train), ("development", data.dev)):
-        count = int((pair_lengths(pairs) > recipe.max_positions).sum())
-        if count and name == "development":
+        Raises:
+            ValueError: If files have changed since they were prepared, or if the development
+                sentences or all training pairs are too long.
+        """
+        data, limit = PreparedData.open(self.recipe.data), self.recipe.max_positions
+        first_decides(data.verify)
+        shortest = int(pair_lengths(data.train).min())
+        if shortest > limit:
             raise ValueError(
-                f"max_positions={recipe.max_positions} is too small for {count} of the "
-                "development sentences; raise it, or prepare the data with a smaller limit."
+                f"max_positions={limit} is too small for all of the training pairs; "
+                f"the shortest needs {shortest}."
             )
+        count = int((pair_lengths(data.dev) > limit).sum())
         if count:
-            report(f"{count} training pairs are longer than max_positions and are left out.")
-    return data
+            raise ValueError(
+                f"max_positions={limit} is too small for {count} of the development sentences; "
+                "raise it, or prepare the data with a smaller limit."
+            )
+        return data
 
+    @cached_property
+    def fitting(self) -> NDArray[np.intp]:
+        """Numbers ``(n,)`` of the training pairs that are not too long for the model."""
+        return np.flatnonzero(pair_lengths(self.data.train) <= self.recipe.max_positions)
 
-def build_arguments(recipe: TranslationRecipe) -> Seq2SeqTrainingArguments:
-    """Return what a recipe says in the words of transformers."""
-    return recipe_arguments(Seq2SeqTrainingArguments, recipe)
+    def identity(self) -> Identity:
+        """Return a hash of the content of the data."""
+        files = json.dumps(self.data.manifest["files"], sort_keys=True)
+        return {"content of data": hashlib.sha256(files.encode()).hexdigest()[:16]}
 
+    def build_trainer(
+        self, arguments: TrainingArguments, *, report: Report = ignore
+    ) -> EngineTrainer:
+        """Return the trainer, with a new model; report the pairs that are too long for it."""
+        recipe, data = self.recipe, self.data
+        left_out = len(data.train) - len(self.fitting)
+        if left_out:
+            report(f"{left_out} training pairs are longer than max_positions and are left out.")
+        numbers: Any = self.fitting  # the types of PyTorch want a list
+        return EngineTrainer(
+            model=build_model(recipe, data.tokenizer),
+            args=arguments,
+            train_dataset=Subset(data.train, numbers),
+            eval_dataset=data.dev,
+            processing_class=data.tokenizer,
+            data_collator=PairCollator(data.tokenizer.pad_token_id),
+            compute_loss_func=TokenLoss(recipe.label_smoothing),
+            batches=self._batches(recipe.max_steps * recipe.accumulate * arguments.world_size),
+            keep=recipe.keep,
+            best=BestModel(
+                f"eval_{recipe.monitor}",
+                is_better_high=recipe.monitor == "bleu",
+                patience=recipe.patience,
+            ),
+            alpha_lr_factor=recipe.alpha_lr_factor,
+            tensorboard=Path(recipe.output) / TENSORBOARD,
+            report=report,
+            scorer=DevScorer(data, recipe),
+        )
 
-def build_trainer(
-    recipe: TranslationRecipe, data: PreparedData, arguments: Seq2SeqTrainingArguments
-) -> TranslationTrainer:
-    """Return the trainer of a recipe, with a new model."""
-    lengths = pair_lengths(data.train)
-    fits: Any = np.flatnonzero(lengths <= recipe.max_positions)
-    return TranslationTrainer(
-        model=build_model(recipe, data.tokenizer),
-        args=arguments,
-        train_dataset=Subset(data.train, fits),
-        eval_dataset=data.dev,
-        processing_class=data.tokenizer,
-        data_collator=PairCollator(data.tokenizer.pad_token_id),
-        compute_loss_func=TokenLoss(recipe.label_smoothing),
-        batches=TokenBatches(
-            lengths[fits],
-            max_tokens=recipe.batch_tokens,
-            seed=recipe.seed,
-            num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size,
-        ),
-        keep=recipe.keep,
-        best=BestModel(
-            f"eval_{recipe.monitor}",
-            is_better_high=recipe.monitor == "bleu",
-            patience=recipe.patience,
-        ),
-        tensorboard=Path(recipe.output) / "tensorboard",
-        scorer=DevScorer(data, recipe),
-    )
+    def _batches(self, number: int | None = None) -> TokenBatches:
+        return TokenBatches(
+            pair_lengths(self.data.train)[self.fitting],
+            max_tokens=self.recipe.batch_tokens,
+            seed=self.recipe.seed,
+            num_batches=number,
+        )
+
+    def model_card(self, model: PreTrainedModel, results: Results) -> str:
+        """Return the text of the model card."""
+        return model_card(model, self.recipe, self.data, results)
+
+    def rehearsal(self) -> Rehearsal:
+        """Return a new model and the batch with the most tokens."""
+        recipe, data, batches = self.recipe, self.data, self._batches()
+        lengths = pair_lengths(data.train)[self.fitting]
+        largest = max(batches, key=lambda batch: len(batch) * int(lengths[batch].max()))
+        pairs = [data.train[int(self.fitting[i])] for i in largest]
+        return Rehearsal(
+            model=build_model(recipe, data.tokenizer),
+            inputs=PairCollator(data.tokenizer.pad_token_id)(pairs),
+            loss=self._loss,
+            sizes={
+                "pairs": len(self.fitting),
+                "batches_per_epoch": batches.per_epoch,
+                "epochs": recipe.max_steps * recipe.accumulate / batches.per_epoch,
+            },
+        )
+
+    def _loss(self, model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
+        given = {name: x for name, x in inputs.items() if name != "labels"}
+        logits = model(**given).logits.float()
+        return TokenLoss(self.recipe.label_smoothing)({"logits": logits}, inputs["labels"])

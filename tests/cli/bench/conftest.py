@@ -4,7 +4,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from adasparse.cli.bench import attention_cases, lengths, memory, ops_cases
+from adasparse.bench import attention_cases, lengths, memory, ops_cases
 from adasparse.cli.main import app
 
 MACHINE = {"cpu": "Some CPU", "isa": "avx2", "threads": 2, "torch": "2.13", "adasparse": "1.0"}
@@ -37,7 +37,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(lengths, "LENGTHS", (16, 32, 64))
     monkeypatch.setattr(lengths, "PACKAGE_TIMED", 16)
     monkeypatch.setattr(lengths, "PACKAGE_WEIGHED", 32)
-    monkeypatch.setattr("adasparse.cli.timing.MIN_TURN", 1e-5)
+    monkeypatch.setattr("adasparse.bench.timing.MIN_TURN", 1e-5)
 
 
 def smaller(case):

@@ -5,7 +5,7 @@ import typer
 from adasparse.cli.bench import attention, lengths, ops, plot, table
 
 app = typer.Typer(
-    help="Time operators and attention next to known ones.",
+    help="Time operators and attention beside their baselines.",
     epilog="Example: adasparse bench attention --quick",
     no_args_is_help=True,
 )

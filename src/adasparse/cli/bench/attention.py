@@ -1,10 +1,16 @@
-"""``adasparse bench attention``: sparse attention next to softmax's."""
+"""``adasparse bench attention``: sparse attention beside softmax attention."""
 
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from adasparse.cli.bench import attention_cases, attention_tables, results
+from adasparse.bench import attention as benchmark
+from adasparse.bench.calls import BOTH, FORWARD, SOFTMAX
+from adasparse.bench.results import COMPARISON_SECONDS, Result, Row, Settings
+from adasparse.bench.tables import other_fact, size, timed_rows
 from adasparse.cli.bench.options import (
     AsJson,
     Output,
@@ -14,9 +20,9 @@ from adasparse.cli.bench.options import (
     Threads,
     check_directory,
 )
-from adasparse.cli.bench.results import Result, Row, Settings
+from adasparse.cli.bench.output import run_benchmark
 
-NAMES = tuple(case.name for case in attention_cases.CASES)
+NAMES = benchmark.case_names()
 
 
 def check_names(names: list[str] | None) -> list[str]:
@@ -44,9 +50,9 @@ def attention(
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
-    """Time attention next to softmax's, and measure its memory.
+    """Time attention beside softmax attention, and measure its memory.
 
-    The ratio is the known function's time over ours: above 1, ours is faster. Long cases get fewer
+    The ratio is the speedup over the baseline: above 1, adasparse is faster. Long cases get fewer
     rounds.
     """
     check_directory(output)
@@ -54,30 +60,60 @@ def attention(
         benchmark="attention",
         threads=threads,
         repeats=repeats,
-        seconds=results.COMPARISON_SECONDS,
+        seconds=COMPARISON_SECONDS,
         seed=seed,
         is_quick=is_quick,
         cases=tuple(cases or ()),
     )
-    with settings.set_threads():
-        result = measure(settings)
-    results.deliver(result, attention_tables.show, as_json=as_json, output=output)
+    run_benchmark(benchmark.measure, settings, show, as_json=as_json, output=output)
 
 
-def measure(settings: Settings) -> Result:
-    """Run the cases that are wanted, and note those that cannot be run here."""
-    wanted = [case for case in attention_cases.CASES if case.name in (settings.cases or NAMES)]
-    rows: list[Row] = []
-    skipped: list[str] = []
-    with results.progress_bar() as progress:
-        task = progress.add_task("", total=len(wanted))
-        for case in wanted:
-            progress.update(task, description=f"{case.name}: {case.title}")
-            if obstacle := case.obstacle():
-                skipped.append(obstacle)
-            else:
-                sized = case.quick() if settings.is_quick else case
-                named = {"case": case.name, "title": case.title, "shape": list(sized.shape)}
-                rows += [named | row for row in sized.rows(settings)]
-            progress.advance(task)
-    return settings.result(skipped=skipped, results=rows)
+def show(result: Result) -> None:
+    """Print measurements beside the bars they should reach; at most 80 characters wide."""
+    console = Console(highlight=False)
+    for direction in (BOTH, FORWARD):
+        rows = [row for row in timed_rows(result) if row["direction"] == direction]
+        if rows:
+            console.print(_table(direction, rows), "")
+    for row in result["results"]:
+        if fact := other_fact(row):
+            console.print(Text.assemble(fact, " ", _bar(row), " ", _verdict(row)), soft_wrap=True)
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column(title, min_width=20)
+    for name in ("b×h×n×d", "baseline", "ours", "ratio", "bar"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for row in rows:
+        is_usual = row["baseline"] == SOFTMAX
+        table.add_row(
+            row["title"] if is_usual else f"{row['title']}, against {row['baseline']}",
+            size(row["shape"]),
+            f"{row['baseline_ms']:.2f}",
+            f"{row['ms']:.2f}",
+            f"{row['ratio']:.2f}×",
+            _bar(row),
+            _verdict(row),
+        )
+    return table
+
+
+def _bar(row: Row) -> str:
+    if row["bar"] is None:
+        return ""
+    if "share" in row:
+        return f"≥ {row['bar']:.0%}"
+    return f"≤ {row['bar']:g} GiB" if "gib" in row else f"≥ {row['bar']:g}"
+
+
+def _verdict(row: Row) -> Text:
+    if row["bar"] is None:
+        return Text("")
+    is_met = row["gib"] <= row["bar"] if "gib" in row else _reached(row) >= row["bar"]
+    return Text("met", "green") if is_met else Text("missed", "bold red")
+
+
+def _reached(row: Row) -> float:
+    return float(row["share"] if "share" in row else row["ratio"])

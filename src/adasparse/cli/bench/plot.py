@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.bench import results
+from adasparse._files import write_atomically
 from adasparse.cli.bench.options import ResultFile, check_directory
+from adasparse.cli.bench.output import read_result
 
 FORMATS = (".pdf", ".png", ".svg")
 
@@ -26,7 +27,7 @@ def plot(
     The names of the files that were written are printed.
     """
     try:
-        from adasparse.cli.bench import draw
+        from adasparse.bench import figures
     except ImportError as error:
         raise typer.BadParameter(
             f"figures need matplotlib: pip install 'adasparse[analysis]' ({error})."
@@ -35,10 +36,10 @@ def plot(
     if output.suffix not in FORMATS:
         raise typer.BadParameter(f"{output} must end in one of {', '.join(FORMATS)}.")
     try:
-        figures = results.read(file, draw.figures)
+        drawn = read_result(file, figures.length_figures)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    for name, figure in figures.items():
+    for name, figure in drawn.items():
         path = output.with_stem(f"{output.stem}_{name}")
-        results.write_atomically(path, draw.encode(figure, output.suffix[1:]))
+        write_atomically(path, figures.encode(figure, output.suffix[1:]))
         typer.echo(path)

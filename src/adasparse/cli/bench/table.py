@@ -1,20 +1,14 @@
 """``adasparse bench table``: a result as Markdown."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adasparse.cli.bench import attention_tables, lengths, ops, results
+from adasparse._files import write_atomically
+from adasparse.bench.tables import markdown
 from adasparse.cli.bench.options import ResultFile
-from adasparse.cli.bench.results import Result
-
-RENDERERS: dict[str, Callable[[Result], str]] = {
-    "ops": ops.markdown,
-    "attention": attention_tables.markdown,
-    "lengths": lengths.markdown,
-}
+from adasparse.cli.bench.output import read_result
 
 
 def table(
@@ -27,7 +21,7 @@ def table(
     ] = None,
 ) -> None:
     """Print the results of a benchmark as a Markdown table."""
-    name, text = results.read(file, lambda result: (result["benchmark"], markdown(result)))
+    name, text = read_result(file, lambda result: (result["benchmark"], markdown(result)))
     if into is None:
         typer.echo(text, nl=False)
         return
@@ -36,9 +30,4 @@ def table(
     if begin not in page or end not in page.split(begin, 1)[1]:
         raise typer.BadParameter(f"{into} must have the lines {begin.strip()} and {end}.")
     head, rest = page.split(begin, 1)
-    results.write_atomically(into, f"{head}{begin}{text}{end}{rest.split(end, 1)[1]}")
-
-
-def markdown(result: Result) -> str:
-    """Render a benchmark's result as a Markdown table and the line that signs it."""
-    return RENDERERS[result["benchmark"]](result)
+    write_atomically(into, f"{head}{begin}{text}{end}{rest.split(end, 1)[1]}")

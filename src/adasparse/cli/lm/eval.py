@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
+from adasparse.cli.training import AsJson, message_console
 
 
 def evaluate(
@@ -31,14 +29,14 @@ def evaluate(
 ) -> None:
     """Read a text in windows of growing length, and look for needles hidden in it.
 
-    Perplexity is told by position: up to the training length, twice that, and so on. A needle is a
-    sentence with a random number; the model is asked for the number at the end. The result is also
-    written to RUN/eval.json.
+    Perplexity is reported by position: up to the training length, twice that, and so on. A needle
+    is a sentence with a random number; the model is asked for the number at the end. The result is
+    also written to RUN/eval.json.
     """
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.longcontext.reading import evaluate_reading
+        from adasparse.longcontext.language_eval import evaluate_reading
 
         hush_transformers()
         wanted = None if lengths is None else parse_numbers(lengths)

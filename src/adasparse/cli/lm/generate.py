@@ -1,27 +1,37 @@
-"""``adasparse lm generate``: how a language model goes on."""
+"""``adasparse lm generate``: the continuation of a prompt by a language model."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.quiet import hush_transformers
+from adasparse.cli.common import hush_transformers, user_errors
+
+#: Largest number of tokens without --force: more take hours.
+MOST_TOKENS = 100_000
 
 
 def generate(
     run: Annotated[Path, typer.Argument(help="Folder of a run of 'adasparse lm train'.")],
-    prompt: Annotated[str, typer.Option(help="Text to go on from.")],
-    tokens: Annotated[int, typer.Option(min=1, help="How many to add.")] = 100,
+    prompt: Annotated[str, typer.Option(help="Text to continue.")],
+    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to add.")] = 100,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="0 takes the most likely token each time.")
     ] = 0.8,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the sampling.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help=f"Add more than {MOST_TOKENS:,} tokens.")
+    ] = False,
 ) -> None:
-    """Print a prompt and how a language model goes on."""
+    """Print a prompt followed by the continuation of a language model."""
     with user_errors():
-        from adasparse.longcontext.reading import go_on
+        if tokens > MOST_TOKENS and not force:
+            raise ValueError(
+                f"--tokens must be at most {MOST_TOKENS:,}; got {tokens:,}. The time grows with "
+                "the square of the number. Add --force to do it all the same."
+            )
+        from adasparse.longcontext.generate import continue_text
 
         hush_transformers()
-        found = go_on(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
+        found = continue_text(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
     typer.echo(found)

@@ -6,10 +6,22 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
+from adasparse.cli.training import AsJson, message_console
+
+#: Largest length without --force: beyond it one example takes hours.
+MOST_LENGTH = 2**20
+
+
+def check_lengths(lengths: list[int], *, force: bool) -> None:
+    """Refuse lengths that would take hours, unless the user insists."""
+    longest = max(lengths)
+    if longest > MOST_LENGTH and not force:
+        times = (longest / MOST_LENGTH) ** 2
+        raise ValueError(
+            f"--lengths must be at most {MOST_LENGTH:,}; got {longest:,}, whose attention takes "
+            f"about {times:,.0f} times as long. Add --force to do it all the same."
+        )
 
 
 def evaluate(
@@ -23,7 +35,12 @@ def evaluate(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 64,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 100,
+    examples: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Number of examples at each length.")
+    ] = 100,
+    force: Annotated[
+        bool, typer.Option("--force", help=f"Score lengths above {MOST_LENGTH:,} given by name.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a model at growing lengths, as far as memory goes.
@@ -35,10 +52,15 @@ def evaluate(
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.longcontext.ladder import evaluate_run, factors
+        from adasparse.longcontext.runs import task_recipe
+        from adasparse.longcontext.task_eval import evaluate_run, length_multiples
 
         hush_transformers()
-        wanted = factors(run, max_factor) if lengths is None else parse_numbers(lengths)
+        if lengths is None:
+            wanted = length_multiples(task_recipe(run), max_factor)
+        else:
+            wanted = parse_numbers(lengths)
+            check_lengths(wanted, force=force)
         console = message_console()
         with Progress(console=console, transient=True) as bar:
             line = bar.add_task("scoring", total=len(set(wanted)))

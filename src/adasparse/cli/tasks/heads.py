@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, message_console
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
+from adasparse.cli.training import AsJson, message_console
 
 if TYPE_CHECKING:
     from adasparse.analysis import Dispersion, Spread
@@ -31,7 +29,7 @@ def heads(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 16,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 20,
+    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Measure how the attention of each head spreads out as the context grows.
@@ -44,12 +42,12 @@ def heads(
     with user_errors():
         from rich.progress import Progress
 
-        from adasparse.analysis.dispersion_runs import (
+        from adasparse.analysis.dispersion.runs import (
             measure_run,
             name_runs,
             plan_lengths,
-            write_dispersion,
         )
+        from adasparse.analysis.figures import write_dispersion
 
         hush_transformers()
         wanted = None if lengths is None else parse_numbers(lengths)

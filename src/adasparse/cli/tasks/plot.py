@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
+from adasparse.cli.common import user_errors
 
 FORMATS = (".png", ".svg")
 
@@ -21,7 +21,7 @@ def plot(
     The names of the files that were written are printed.
     """
     with user_errors():
-        from adasparse.analysis.draw import accuracy_by_length, save_figure
+        from adasparse.analysis.figures import accuracy_by_length, save_figure
         from adasparse.longcontext.sweep import read_evaluations
 
         if out.suffix not in FORMATS:

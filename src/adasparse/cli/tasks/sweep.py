@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.errors import user_errors
-from adasparse.cli.numbers import parse_numbers
-from adasparse.cli.quiet import hush_transformers
-from adasparse.cli.session import AsJson, Changes, Recipe, message_console
+from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.tasks.eval import render
+from adasparse.cli.training import AsJson, Changes, Recipe, message_console
 
 
 def sweep(
@@ -37,18 +35,18 @@ def sweep(
     max_factor: Annotated[
         int, typer.Option(min=1, help="The last multiple of the training length.")
     ] = 16,
-    examples: Annotated[int, typer.Option(min=1, help="How many at each length.")] = 100,
+    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Train and score every combination of attention, positions and seed.
 
-    The same command again goes on with what was interrupted and skips what is finished. Draw the
+    The same command again resumes what was interrupted and skips what is finished. Draw the
     result with 'adasparse tasks plot'.
     """
     with user_errors():
-        from adasparse.longcontext.ladder import multiples
         from adasparse.longcontext.recipe import TaskRecipe
         from adasparse.longcontext.sweep import run_one, sweep_recipes
+        from adasparse.longcontext.task_eval import length_multiples
         from adasparse.training import ProgressBar, TrainingStopped, read_recipe
 
         hush_transformers()
@@ -59,7 +57,7 @@ def sweep(
             positions=positions or [base.positions],  # type: ignore[arg-type]
             seeds=[base.seed] if seeds is None else parse_numbers(seeds),
         )
-        wanted = multiples(base, max_factor) if lengths is None else parse_numbers(lengths)
+        wanted = length_multiples(base, max_factor) if lengths is None else parse_numbers(lengths)
         console = message_console()
         results = []
         for number, each in enumerate(recipes, 1):
@@ -74,7 +72,7 @@ def sweep(
                     progress=ProgressBar(metrics, console),
                 )
             except (TrainingStopped, KeyboardInterrupt) as stopped:
-                console.print(f"{str(stopped) or 'Interrupted.'} The same command goes on.")
+                console.print(f"{str(stopped) or 'Interrupted.'} The same command resumes it.")
                 raise typer.Exit(1) from stopped
             results.append({"run": each.output, **found})
             if not as_json:

@@ -1,30 +1,16 @@
 """sparsemax and 1.5-entmax: ``entmax.activations`` of the ``entmax`` package."""
 
-from numbers import Integral
 from typing import Any
 
 from torch import Tensor, nn
 
-from adasparse.functional.entmax import entmax
+from adasparse.compat.entmax.arguments import check_hint, support_size
+from adasparse.functional import entmax
+from adasparse.functional import sparsemax as _sparsemax
 
 
-def _check_hint(name: str, value: int | None) -> None:
-    """Raise unless ``value`` is an argument that the ``entmax`` package would take.
-
-    There it steers how long the computation takes or how exact it is; here nothing depends on it.
-    """
-    if value is not None and not (isinstance(value, Integral) and value >= 1):
-        raise ValueError(f"{name} must be None or an integer of at least 1; got {value!r}.")
-
-
-def _support_size(weights: Tensor, dim: int) -> Tensor:
-    return (weights > 0).sum(dim, keepdim=True)
-
-
-def _normalize(X: Tensor, alpha: float, dim: int, k: int | None, return_support_size: bool) -> Any:
-    _check_hint("k", k)
-    weights = entmax(X, alpha, dim)
-    return (weights, _support_size(weights, dim)) if return_support_size else weights
+def _with_support(weights: Tensor, dim: int, return_support_size: bool) -> Any:
+    return (weights, support_size(weights, dim)) if return_support_size else weights
 
 
 def sparsemax(
@@ -47,7 +33,8 @@ def sparsemax(
         >>> sparsemax(torch.tensor([1.0, 0.5, -1.0]), return_support_size=True)
         (tensor([0.7500, 0.2500, 0.0000]), tensor([2]))
     """
-    return _normalize(X, 2.0, dim, k, return_support_size)
+    check_hint("k", k)
+    return _with_support(_sparsemax(X, dim), dim, return_support_size)
 
 
 def entmax15(
@@ -70,21 +57,22 @@ def entmax15(
         >>> entmax15(torch.tensor([1.0, 0.5, -1.0]))
         tensor([0.6740, 0.3260, 0.0000])
     """
-    return _normalize(X, 1.5, dim, k, return_support_size)
+    check_hint("k", k)
+    return _with_support(entmax(X, 1.5, dim), dim, return_support_size)
 
 
 def _threshold_and_support(X: Tensor, alpha: float, dim: int) -> tuple[Tensor, Tensor]:
     """Threshold and support size for scores that are multiplied by alpha - 1 already."""
     weights = entmax(X / (alpha - 1), alpha, dim)
     tau = X.amax(dim, keepdim=True) - weights.amax(dim, keepdim=True) ** (alpha - 1)
-    return tau, _support_size(weights, dim)
+    return tau, support_size(weights, dim)
 
 
 def _sparsemax_threshold_and_support(
     X: Tensor, dim: int = -1, k: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return tau and the support size where ``clamp(X - tau, min=0)`` sums to one."""
-    _check_hint("k", k)
+    check_hint("k", k)
     return _threshold_and_support(X, 2.0, dim)
 
 
@@ -92,7 +80,7 @@ def _entmax_threshold_and_support(
     X: Tensor, dim: int = -1, k: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return tau and the support size where ``clamp(X - tau, min=0) ** 2`` sums to one."""
-    _check_hint("k", k)
+    check_hint("k", k)
     return _threshold_and_support(X, 1.5, dim)
 
 

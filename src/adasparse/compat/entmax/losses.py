@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.compat.entmax.activations import _check_hint, _support_size
-from adasparse.compat.entmax.root_finding import _may_look, _Normmax, _per_row
-from adasparse.functional.entmax import as_alpha, check_scores, choose_kernels, entmax, entmax_from
-from adasparse.functional.losses import _check_index, entmax_loss
-from adasparse.kernels import plain
-from adasparse.kernels.target import Target
+from adasparse.compat.entmax.arguments import can_branch, check_hint, per_row, support_size
+from adasparse.compat.entmax.root_finding import normmax_and_conjugate
+from adasparse.functional import entmax, entmax_loss
+from adasparse.functional.arguments import as_alpha, check_scores
+from adasparse.functional.loss_operators import row_losses
+from adasparse.kernels import LossProblem
 
 _IGNORED = -100  # the target of a row without a loss
 _REDUCTIONS = ("elementwise_mean", "mean", "none", "sum")
@@ -27,29 +27,6 @@ def _check_rows(X: Tensor, target: Tensor) -> None:
         raise TypeError(f"target must hold class indices in int64; got {target.dtype}.")
 
 
-class _LossOfAnyAlpha(torch.autograd.Function):
-    """``entmax_loss`` of every row without its lower bound; alpha is ``(n,)`` in float64."""
-
-    @staticmethod
-    def forward(X: Tensor, alpha: Tensor, target: Tensor) -> Tensor:
-        _check_index(target, X.shape[1], _IGNORED)
-        kernels = choose_kernels(X.device, "auto")
-        loss: Tensor = kernels.loss_forward(
-            X.contiguous(), alpha.contiguous(), Target(index=target.contiguous())
-        )[0]
-        return loss.to(X.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        X, alpha, target = ctx.saved_tensors
-        weights = entmax_from(X, alpha.unsqueeze(1), 1, lowest=0.0)
-        return *plain.loss_gradient(weights, grad, alpha, Target(index=target)), None
-
-
 def _as_column(alpha: float | Tensor) -> float | Tensor:
     """One alpha as it is, one per row as ``(n, 1)``."""
     if not isinstance(alpha, Tensor):
@@ -61,7 +38,7 @@ def _as_column(alpha: float | Tensor) -> float | Tensor:
 def _is_below_1(alpha: float | Tensor) -> bool:
     if not isinstance(alpha, Tensor):
         return alpha < 1
-    return _may_look(alpha) and bool((alpha < 1).any())
+    return can_branch(alpha) and bool((alpha < 1).any())
 
 
 def _loss(X: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
@@ -71,19 +48,19 @@ def _loss(X: Tensor, target: Tensor, alpha: float | Tensor) -> Tensor:
     alpha = as_alpha(alpha, X, 1, lowest=0.0)
     if not bool((alpha > 0).all()):
         raise ValueError(f"alpha must be above 0; got {alpha.min().item()}.")
-    rows = alpha.double().to(X.device).expand(X.shape[0], 1).squeeze(1)
-    loss: Tensor = _LossOfAnyAlpha.apply(X, rows, target)
-    return loss
+    alpha = alpha if alpha.dim() == 0 else alpha.expand(X.shape[0], 1)
+    problem = LossProblem(scores=X, alpha=alpha, index=target, ignore_index=_IGNORED)
+    return row_losses(problem, lowest=0.0).to(X.dtype)
 
 
 def _loss_and_support(
     X: Tensor, target: Tensor, alpha: float, k: int | None, return_support_size: bool
 ) -> Any:
-    _check_hint("k", k)
+    check_hint("k", k)
     loss = _loss(X, target, alpha)
     if not return_support_size:
         return loss
-    return loss, _support_size(entmax(X.detach(), alpha), -1)
+    return loss, support_size(entmax(X.detach(), alpha), -1)
 
 
 def sparsemax_loss(
@@ -129,7 +106,7 @@ def entmax15_loss(
 
 def sparsemax_bisect_loss(X: Tensor, target: Tensor, n_iter: int | None = 50) -> Tensor:
     """Return what ``sparsemax_loss`` returns; ``n_iter`` is without effect."""
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     return _loss(X, target, 2.0)
 
 
@@ -148,7 +125,7 @@ def entmax_bisect_loss(
     Returns:
         ``(n,)`` in the dtype of ``X``, with 0 for rows left out.
     """
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     return _loss(X, target, _as_column(alpha))
 
 
@@ -167,10 +144,10 @@ def normmax_bisect_loss(
     Returns:
         ``(n,)`` in the dtype of ``X``, with 0 for rows left out.
     """
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     _check_rows(X, target)
     ignored = target == _IGNORED
-    _, conjugate = _Normmax.apply(X, _per_row("alpha", _as_column(alpha), X, 1))
+    _, conjugate = normmax_and_conjugate(X, per_row("alpha", _as_column(alpha), X, 1))
     chosen = X.gather(1, target.masked_fill(ignored, 0).unsqueeze(1)).to(conjugate)
     loss: Tensor = (conjugate - chosen).squeeze(1).masked_fill(ignored, 0)
     return loss.to(X.dtype)
@@ -207,7 +184,7 @@ class NormmaxBisectLossFunction:
 
 
 class _GenericLoss(nn.Module):
-    """What the loss modules share: rows to leave out, and the reduction."""
+    """Base of the loss modules: ignored rows, and the reduction."""
 
     def __init__(self, ignore_index: int, reduction: str) -> None:
         super().__init__()

@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.compat.entmax.activations import _check_hint
-from adasparse.functional.entmax import check_scores, entmax, entmax_from
+from adasparse.compat.entmax.arguments import can_branch, check_hint, per_row
+from adasparse.functional import entmax
+from adasparse.functional.arguments import check_scores
+from adasparse.functional.entmax import entmax_from
 
 _MAX_STEPS = 50
 _CHUNK = 1 << 18  # entries at a time, so that what is in between stays in the cache
@@ -27,7 +29,7 @@ def sparsemax_bisect(
     Returns:
         Same shape and dtype as ``X``; fully masked rows are all zero.
     """
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     return entmax(X, 2.0, dim)
 
 
@@ -56,7 +58,7 @@ def entmax_bisect(
         >>> entmax_bisect(torch.tensor([1.0, 0.5, -1.0]), alpha=1.25)
         tensor([0.6315, 0.3451, 0.0235])
     """
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     if isinstance(alpha, Tensor) and not alpha.is_floating_point():
         alpha = alpha.double()
     return entmax_from(X, alpha, dim, lowest=0.0)
@@ -81,7 +83,7 @@ def _solve(
     point = torch.where((start >= low) & (start <= high), start, low)
     stride = high - low
     tolerance = 8 * torch.finfo(low.dtype).eps
-    may_look = _may_look(low)
+    may_look = can_branch(low)
     for _ in range(_MAX_STEPS):
         value, slope = evaluate(point)
         is_open = value.abs() > tolerance * (scale + slope * point.abs())
@@ -97,18 +99,13 @@ def _solve(
     return point
 
 
-def _may_look(X: Tensor) -> bool:
-    """Whether values may decide what to do next: elsewhere than on the CPU that would stall."""
-    return X.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def _in_chunks(
     function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], X: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Apply ``function`` in wide precision to ``X`` ``(..., n)`` and ``value`` ``(..., 1)``."""
     n = X.shape[-1]
     rows, values = X.reshape(-1, n), value.to(X.device).reshape(-1, 1)
-    size = max(_CHUNK // n, 1) if _may_look(X) else rows.shape[0]
+    size = max(_CHUNK // n, 1) if can_branch(X) else rows.shape[0]
     parts = [
         function(_widen(x), _widen(v))
         for x, v in zip(torch.split(rows, size), torch.split(values, size), strict=True)
@@ -166,6 +163,16 @@ class _Normmax(torch.autograd.Function):
         if grad_conjugate is not None:
             grad_scores = grad_scores + p * grad_conjugate
         return grad_scores.to(weights.dtype), None
+
+
+def normmax_and_conjugate(X: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Return normmax over the last dimension, and ``max_p <p, x> - ||p|| + 1`` unrounded.
+
+    Args:
+        X: Scores ``(..., n)``.
+        alpha: Order of the norm ``(..., 1)``, as ``per_row`` returns it.
+    """
+    return _Normmax.apply(X, alpha)  # type: ignore[no-any-return]
 
 
 def _normmax_backward(p: Tensor, grad: Tensor, alpha: Tensor) -> Tensor:
@@ -234,30 +241,15 @@ class _Budget(torch.autograd.Function):
         return torch.where(active, wide - mean, 0.0).to(weights.dtype), None
 
 
-def _per_row(name: str, value: float | Tensor, X: Tensor, dim: int) -> Tensor:
-    """``value`` in the shape of ``X`` with size 1 along ``dim``, which moves to the end."""
-    shape = list(X.shape)
-    shape[dim] = 1
-    if not isinstance(value, Tensor):
-        value = torch.tensor(value, dtype=torch.float64)
-    try:
-        return value.detach().expand(shape).movedim(dim, -1)
-    except RuntimeError:
-        raise ValueError(
-            f"{name} must be a number or broadcast to {tuple(shape)}, the shape of X "
-            f"{tuple(X.shape)} with size 1 along dim {dim}; got {tuple(value.shape)}."
-        ) from None
-
-
 def _along(
     dim: int, function: Any, X: Tensor, name: str, value: float | Tensor, n_iter: int | None
 ) -> Tensor:
     """Apply ``function`` to ``X`` and the argument ``name`` along ``dim``."""
-    _check_hint("n_iter", n_iter)
+    check_hint("n_iter", n_iter)
     dim = check_scores(X, dim)
     if X.dim() == 0:
         return _along(0, function, X.reshape(1), name, value, n_iter).reshape(())
-    value = _per_row(name, value, X, dim)
+    value = per_row(name, value, X, dim)
     if X.numel() == 0:
         return X.clone()
     weights: Tensor = function(X.movedim(dim, -1), value)
@@ -285,7 +277,7 @@ def normmax_bisect(
         >>> normmax_bisect(torch.tensor([1.0, 0.5, -1.0]))
         tensor([0.6890, 0.3110, 0.0000])
     """
-    return _along(dim, lambda x, a: _Normmax.apply(x, a)[0], X, "alpha", alpha, n_iter)
+    return _along(dim, lambda x, a: normmax_and_conjugate(x, a)[0], X, "alpha", alpha, n_iter)
 
 
 def budget_bisect(

@@ -15,8 +15,25 @@ CHILD = "entmax"
 LAYER_INPUT = "_adasparse_input"
 
 
+class _OwnHeads(torch.autograd.Function):
+    """The share of the heads that this process has; its gradient is that of all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, mesh: Any) -> Tensor:
+        ctx.dim, ctx.mesh, ctx.shape = dim, mesh, x.shape
+        own: Tensor = x.chunk(mesh.size(), dim)[mesh.get_local_rank()]
+        return own.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        whole = grad.new_zeros(ctx.shape)
+        whole.chunk(ctx.mesh.size(), ctx.dim)[ctx.mesh.get_local_rank()].copy_(grad)
+        torch.distributed.all_reduce(whole, group=ctx.mesh.get_group())
+        return whole, None, None
+
+
 class AnnealedAlpha(nn.Module):
-    """One exponent for all heads that moves from ``start`` to ``end`` as training goes on.
+    """One exponent for all heads that moves from ``start`` to ``end`` during training.
 
     Where it stands is kept in a buffer, and so in checkpoints.
 
@@ -64,6 +81,9 @@ class SparseHeads(nn.Module):
         num_heads: ``h``.
         embed_dim: Size of the layer input, which the adaptive length scale reads.
     """
+
+    #: Mesh of the processes that share the heads, where the model is tensor parallel.
+    mesh: Any = None
 
     def __init__(self, config: SparsityConfig, *, num_heads: int, embed_dim: int | None) -> None:
         super().__init__()
@@ -126,9 +146,7 @@ class SparseHeads(nn.Module):
             visible: Counts the keys that each query sees, broadcastable to ``(b, h, q, 1)``.
             layer_input: ``(b, q, embed_dim)``; read by the adaptive length scale only.
         """
-        alpha = self.exponents()
-        if isinstance(alpha, Tensor) and alpha.device != query.device:
-            alpha = alpha.to(query.device)
+        alpha = self.exponents_for(query.shape[1], query.device)
         if self.length_scale is None:
             return query, alpha
         if self.length_scale.kind != "adaptive":
@@ -138,7 +156,28 @@ class SparseHeads(nn.Module):
             with torch.autocast(query.device.type, enabled=False):
                 dtype = self.length_scale.beta_weight.dtype
                 scale = self.length_scale(visible(), layer_input.to(dtype))
+        if query.shape[1] != self.num_heads:
+            scale = _OwnHeads.apply(scale, 1, self.mesh)
         return (query * scale).to(query.dtype), alpha
+
+    def exponents_for(self, num_heads: int, device: torch.device) -> float | Tensor:
+        """Return alpha for the heads that this process has, where attention runs.
+
+        Under tensor parallelism these are a share of all; the parameter is the same everywhere.
+        """
+        alpha = self.exponents()
+        if isinstance(alpha, Tensor) and alpha.device != device:
+            alpha = alpha.to(device)
+        if num_heads == self.num_heads or not isinstance(alpha, Tensor):
+            return alpha
+        if self.mesh is None or num_heads * self.mesh.size() != self.num_heads:
+            raise ValueError(
+                f"alpha is for {self.num_heads} heads; got {num_heads}. Where heads are shared "
+                "between processes, load a sparse checkpoint with tp_plan=..., and with as many "
+                "processes as divide the heads."
+            )
+        shared: Tensor = _OwnHeads.apply(alpha.expand(self.num_heads), 0, self.mesh)
+        return shared
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SparseHeads":
         """Move and cast as other modules do, except to half precision."""

@@ -1,12 +1,14 @@
-"""The parts of transformers used here that are not public, in one place to mend."""
+"""Private transformers APIs that we depend on, isolated so that an upgrade touches one file."""
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import PreTrainedModel
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY, _active_collector
 
-__all__ = ["collects_attentions", "is_tracing", "let_record"]
+__all__ = ["collects_attentions", "is_tracing", "let_record", "sliding_window_of"]
 
 
 def collects_attentions() -> bool:
@@ -26,3 +28,26 @@ def let_record(sparse: type, dense: type[PreTrainedModel]) -> None:
     """
     outputs: Any = _CAN_RECORD_REGISTRY.get(str(dense))
     _CAN_RECORD_REGISTRY[str(sparse)] = outputs or getattr(dense, "_can_record_outputs", None)
+
+
+def sliding_window_of(mask_function: Callable[..., Any]) -> tuple[bool, tuple[int, int]] | None:
+    """Return whether a local mask function is causal, and its window ``(left, right)``.
+
+    None for functions that are anything else, such as chunks. A local one is the conjunction of
+    two, kept in its closure: a window, whose closure holds the size, and the plain function.
+    """
+    parts = _closure(mask_function).get("mask_functions", ())
+    if len(parts) != 2 or parts[1] not in (causal_mask_function, bidirectional_mask_function):
+        return None
+    size = _closure(parts[0]).get("sliding_window")
+    if not isinstance(size, int):
+        return None
+    if parts[1] is causal_mask_function:
+        return True, (size - 1, 0)
+    return False, (size, size)
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    cells = getattr(function, "__closure__", None) or ()
+    names = function.__code__.co_freevars if cells else ()
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}

@@ -17,19 +17,20 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from adasparse.integrations.huggingface.internals import is_tracing
+from adasparse.integrations.huggingface.internals import is_tracing, sliding_window_of
 
 _NOTE = "_adasparse_note"
 
 
 class MaskNote(NamedTuple):
-    """What a mask says: ``key_lengths`` ``(b,)``, and whether it is causal besides.
+    """The contents of a mask in the terms of ``entmax_attention``.
 
     ``version`` is that of the mask when the note was written; a mask changed since is without one.
     """
 
     is_causal: bool
     key_lengths: Tensor
+    window: tuple[int | None, int | None] | None
     version: int
 
 
@@ -47,8 +48,13 @@ def read_note(mask: Tensor, query: Tensor, key: Tensor) -> MaskNote | None:
     return note
 
 
-def _with_note(mask: Tensor, is_causal: bool, key_lengths: Tensor) -> Tensor:
-    setattr(mask, _NOTE, MaskNote(is_causal, key_lengths, mask._version))
+def _with_note(
+    mask: Tensor,
+    is_causal: bool,
+    key_lengths: Tensor,
+    window: tuple[int | None, int | None] | None = None,
+) -> Tensor:
+    setattr(mask, _NOTE, MaskNote(is_causal, key_lengths, window, mask._version))
     return mask
 
 
@@ -126,9 +132,15 @@ def entmax_mask(
         return mask
     if q_length == 1:
         return _note_prefix(mask)
-    if lengths is not None and is_causal and kv_offset == int(q_offset) == 0:
+    if lengths is None or not kv_offset == int(q_offset) == 0:
+        return mask
+    if is_causal:
         return _with_note(mask, True, lengths)
-    return mask
+    local = sliding_window_of(mask_function)
+    if local is None:
+        return mask
+    is_causal, window = local
+    return _with_note(mask, is_causal, lengths, window)
 
 
 def entmax_explicit_mask(*args: Any, **kwargs: Any) -> Tensor | None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adasparse.functional.attention import entmax_attention_weights
-from adasparse.integrations.huggingface.attention import AttentionCall, watching
+from adasparse.integrations.calls import AttentionCall, watching
 from adasparse.integrations.huggingface.heads import sparse_heads
+from adasparse.integrations.huggingface.softmax import watching_weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +37,7 @@ class DensityMeter:
     @contextmanager
     def running(self) -> Iterator["DensityMeter"]:
         """Count while the block runs."""
-        with watching(self.update):
+        with watching(self.update), watching_weights(self._update_own):
             yield self
 
     @torch.no_grad()
@@ -47,17 +47,20 @@ class DensityMeter:
         if name is None:
             return
         b, h, q, _ = call.query.shape
-        if call.softcap is None:
-            weights = entmax_attention_weights(
-                call.query, call.key, layout="sparse", **call.options()
-            )
-            used = weights.crow.diff().reshape(b, h, q)
-        else:
-            used = (call.weights() != 0).sum(-1)
+        used = call.support().crow.diff().reshape(b, h, q)
         visible = call.visible().expand(b, h, q, 1)
-        pair = used.sum((0, 2)).double(), visible.sum((0, 2, 3)).double()
+        self._add(name, used.sum((0, 2)), visible.sum((0, 2, 3)))
+
+    @torch.no_grad()
+    def _update_own(self, module: nn.Module, weights: Tensor, can_see: Tensor) -> None:
+        """Count the weights of a module that attends by code of its own."""
+        name = self.names.get(module)
+        if name is not None:
+            self._add(name, (weights != 0).sum((0, 2, 3)), can_see.sum((0, 2, 3)))
+
+    def _add(self, name: str, used: Tensor, visible: Tensor) -> None:
         before = self.counts.get(name, (0.0, 0.0))
-        self.counts[name] = (before[0] + pair[0], before[1] + pair[1])
+        self.counts[name] = (before[0] + used.double(), before[1] + visible.double())
 
     def density(self) -> dict[str, Tensor]:
         """Return the share of weights that are not zero ``(h,)`` in each module that ran."""

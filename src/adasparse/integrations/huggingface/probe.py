@@ -1,9 +1,10 @@
-"""Which modules of a model call the attention interface, found by running it."""
+"""Modules of a model that attend, found by running it."""
 
+import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from transformers import PreTrainedModel
 
 from adasparse.integrations.huggingface.attention import AttentionCall, probing
 from adasparse.integrations.huggingface.config import AttentionType
+from adasparse.integrations.huggingface.implementations import holders, uses_interface
+from adasparse.integrations.huggingface.softmax import Normalization, SeeNormalizations
 
-#: Lengths that differ, so that attention to another sequence shows.
-_SOURCE_LENGTH, _TARGET_LENGTH = 7, 4
+#: Lengths that differ, so that attention to another sequence shows, and are no usual head count.
+_SOURCE_LENGTH, _TARGET_LENGTH = 7, 5
 #: How far outputs may differ, relative to the largest number, and be taken for equal.
 _ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.03}
 
@@ -29,13 +32,15 @@ class Found:
         embed_dim: Size of its input, 0 if that is not known.
         attention: Of which kind it is.
         has_softcap: Whether it bounds its scores.
+        is_own_code: Whether it attends by code of its own, through softmax.
     """
 
     name: str
     num_heads: int
     embed_dim: int
     attention: AttentionType
-    has_softcap: bool
+    has_softcap: bool = False
+    is_own_code: bool = False
 
 
 def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -46,6 +51,7 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     """
     config, name = model.config, model.main_input_name
     device, dtype = model.device, model.dtype
+    parameters = inspect.signature(model.forward).parameters
 
     generator = torch.Generator().manual_seed(0)
 
@@ -68,10 +74,14 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     inputs: dict[str, Tensor] = {}
     if name == "input_ids":
         inputs[name] = tokens(_SOURCE_LENGTH)
-        if hasattr(config, "vision_config") and not model.can_generate():  # two towers, as CLIP
+        # Two towers, as CLIP; a language model with images would want tokens that stand for them.
+        has_tokens = any(hasattr(config, f"image_token_{x}") for x in ("id", "index"))
+        if hasattr(config, "vision_config") and not model.can_generate() and not has_tokens:
             inputs["pixel_values"] = image()
     elif name == "pixel_values":
         inputs[name] = image()
+        if hasattr(config, "text_config") and "input_ids" in parameters:
+            inputs["input_ids"] = tokens(_SOURCE_LENGTH)
     elif name == "input_features" and hasattr(config, "max_source_positions"):
         inputs[name] = noise(1, config.num_mel_bins, 2 * config.max_source_positions)
     elif name == "input_values":
@@ -86,91 +96,275 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     return inputs
 
 
-def _kind(name: str, module: nn.Module, call: AttentionCall) -> AttentionType:
+def kind_of(name: str, module: nn.Module, q: int, k: int, is_causal: bool) -> AttentionType:
+    """Tell of which kind attention of ``q`` queries to ``k`` keys is."""
     last = name.rpartition(".")[2] if not name.endswith(".self") else name
     if (
         re.search(r"cross|encdec|encoder_attn", last, re.IGNORECASE)
         or getattr(module, "is_cross_attention", False)
-        or call.query.shape[2] != call.key.shape[2]
+        or q != k
     ):
         return "context"
-    return "decoder" if call.is_causal or getattr(module, "is_causal", False) else "encoder"
+    return "decoder" if is_causal or getattr(module, "is_causal", False) else "encoder"
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run without dropout, gradients, or a trace in the generators and the modes of modules."""
-    modes = {module: module.training for module in model.modules()}
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Run without dropout or gradients, and leave no trace: in generators, modules or settings.
+
+    Some models change themselves in a forward pass, such as BigBird, which gives up its sparse
+    blocks for good when an input is short.
+    """
+    modules = [(x, x.training, dict(vars(x)), _children(x)) for x in model.modules()]
+    configs = [(x, dict(vars(x))) for _, _, _, x in holders(model)]
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
         model.eval()
         try:
             yield
         finally:
-            for module, mode in modes.items():
+            for module, mode, attributes, children in modules:
+                _set_back(vars(module), attributes)
+                for name, saved in children.items():
+                    _set_back(vars(module)[name], saved)
                 module.training = mode
+            for config, attributes in configs:
+                _set_back(vars(config), attributes)
+
+
+def _children(module: nn.Module) -> dict[str, dict[str, Any]]:
+    return {x: dict(vars(module)[x]) for x in ("_modules", "_parameters", "_buffers")}
+
+
+def _set_back(current: dict[str, Any], saved: dict[str, Any]) -> None:
+    if [*current] == [*saved] and all(current[key] is x for key, x in saved.items()):
+        return
+    current.clear()
+    current.update(saved)
+
+
+def _named_numbers(value: Any, name: str = "output") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of an output that are numbers, wherever in it they are, with that place."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield name, value
+    elif isinstance(value, Mapping):
+        for key, x in value.items():
+            yield from _named_numbers(x, f"{name}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for i, x in enumerate(value):
+            yield from _named_numbers(x, f"{name}[{i}]")
+
+
+def _first_number(value: Any) -> Tensor | None:
+    return next((x for _, x in _named_numbers(value)), None)
 
 
 def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> list[Tensor]:
     """Run the model once and return the tensors of its output that are numbers."""
-    with _undisturbed(model):
-        output = model(**inputs)
-    values = output.to_tuple() if hasattr(output, "to_tuple") else output
-    return [x for x in values if isinstance(x, Tensor) and x.is_floating_point()]
+    with undisturbed(model):
+        return [x for _, x in _named_numbers(model(**inputs))]
 
 
-def is_same(actual: list[Tensor], expected: list[Tensor]) -> bool:
-    """Tell whether two outputs agree, up to what rounding does to a deep model."""
-    return len(actual) == len(expected) and all(
-        x.shape == y.shape
-        and (x - y).abs().max().item() <= _ROUNDING.get(y.dtype, 1e-3) * y.abs().max().item()
-        for x, y in zip(actual, expected, strict=True)
-        if y.numel() and y.isfinite().all()
-    )
+@dataclass(eq=False)
+class Trace:
+    """What one run of a model showed.
+
+    Args:
+        output: Tensors of the output that are numbers, by their place in it.
+        attended: The first tensor that each attention module returned, call by call.
+        found: Modules that called the attention interface.
+        blind: For these, call by call, which queries see no key ``(b, q)``; None if all do.
+        normalized: Calls of softmax and of scaled dot-product attention, by module.
+        batch: First two sizes of what each of these modules was given, one of them the batch.
+        rebuilt: Modules whose children were replaced by the run.
+    """
+
+    output: dict[str, Tensor] = field(default_factory=dict)
+    attended: dict[str, list[Tensor]] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
+    blind: dict[str, list[Tensor | None]] = field(default_factory=dict)
+    normalized: dict[str, list[Normalization]] = field(default_factory=dict)
+    batch: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    rebuilt: list[str] = field(default_factory=list)
+
+    @property
+    def has_blind_rows(self) -> bool:
+        """Tell whether any query sees no key."""
+        return any(x is not None for calls in self.blind.values() for x in calls)
+
+
+def looks_like_attention(module: nn.Module) -> bool:
+    """Tell whether the name of a class or its code says that it attends."""
+    cls: Any = type(module)
+    return "attention" in cls.__name__.lower() or uses_interface(cls)
+
+
+class _Tracer:
+    """Hooks that fill a trace."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.trace = Trace()
+        self.names = {module: name for name, module in model.named_modules()}
+        self.running: list[nn.Module] = []
+        self.sizes: dict[nn.Module, tuple[int, ...]] = {}
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for module in self.names:
+                before = module.register_forward_pre_hook(self.begin, with_kwargs=True)
+                after = module.register_forward_hook(self.end, always_call=True)
+                stack.callback(before.remove)
+                stack.callback(after.remove)
+            stack.enter_context(probing(self.see_call))
+            stack.enter_context(SeeNormalizations(self.see_normalization))
+            yield
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.running.append(module)
+        given = _first_number([*args, kwargs])
+        self.sizes[module] = () if given is None else tuple(given.shape)
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if module in self.running:  # a hook runs twice where it is what failed
+            while self.running.pop() is not module:
+                pass
+        if looks_like_attention(module):
+            numbers = _first_number(output)
+            if numbers is not None:
+                self.trace.attended.setdefault(self.names[module], []).append(numbers)
+
+    def see_call(self, call: AttentionCall) -> None:
+        name = self.names[call.module]
+        size = self.sizes.get(call.module, ())
+        q, k = call.query.shape[2], call.key.shape[2]
+        self.trace.found.setdefault(
+            name,
+            Found(
+                name=name,
+                num_heads=call.query.shape[1],
+                embed_dim=size[-1] if size else 0,
+                attention=kind_of(name, call.module, q, k, call.is_causal),
+                has_softcap=call.softcap is not None,
+            ),
+        )
+        self.trace.blind.setdefault(name, []).append(_blind_rows(call))
+
+    def see_normalization(self, seen: Normalization) -> None:
+        module = next((x for x in reversed(self.running) if not isinstance(x, nn.Softmax)), None)
+        name = self.names.get(module) if module is not None else None
+        if name is None or len(seen.shape) < 3:
+            return
+        self.trace.normalized.setdefault(name, []).append(seen)
+        size = self.sizes.get(module, ())  # type: ignore[arg-type]
+        self.trace.batch[name] = size[:-1][:2]
+
+
+def _blind_rows(call: AttentionCall) -> Tensor | None:
+    """Return which queries ``(b, q)`` see no key, None if each sees one."""
+    if call.mask is not None and call.mask.dtype != torch.bool:
+        can_see = call.mask > torch.finfo(call.mask.dtype).min / 2
+        visible = can_see.sum(-1, keepdim=True).amax(1)
+    else:
+        visible = call.visible()
+        while visible.dim() < 4:
+            visible = visible.unsqueeze(0)
+        visible = visible.amax(1)
+    rows = (visible.squeeze(-1) == 0).expand(call.query.shape[0], call.query.shape[2])
+    return rows if bool(rows.any()) else None
+
+
+def trace(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Trace:
+    """Run the model once, modules without exponents at alpha 1; return what it showed."""
+    tracer = _Tracer(model)
+    with undisturbed(model), tracer.hooked():
+        tracer.trace.output = dict(_named_numbers(model(**inputs)))
+        known = {name: module for module, name in tracer.names.items()}
+        tracer.trace.rebuilt = [
+            name for name, module in model.named_modules() if known.get(name) is not module
+        ]
+    return tracer.trace
 
 
 def find_attention(
     model: PreTrainedModel, inputs: Mapping[str, Any]
 ) -> tuple[dict[str, Found], list[Tensor]]:
-    """Run the model at alpha 1.
+    """Run the model, modules without exponents at alpha 1.
 
     Returns:
         The modules that called the attention interface, by name, and the output.
     """
-    names = {module: name for name, module in model.named_modules()}
-    found: dict[str, Found] = {}
-    sizes: dict[nn.Module, int] = {}
-
-    def see_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = args[0] if args else kwargs.get("hidden_states")
-        if isinstance(given, Tensor):
-            sizes[module] = given.shape[-1]
-
-    def see_call(call: AttentionCall) -> None:
-        name = names[call.module]
-        found.setdefault(
-            name,
-            Found(
-                name=name,
-                num_heads=call.query.shape[1],
-                embed_dim=sizes.get(call.module, 0),
-                attention=_kind(name, call.module, call),
-                has_softcap=call.softcap is not None,
-            ),
-        )
-
-    with ExitStack() as stack:
-        for module in names:
-            hook = module.register_forward_pre_hook(see_input, with_kwargs=True)
-            stack.callback(hook.remove)
-        stack.enter_context(probing(see_call))
-        output = run(model, inputs)
-    return found, output
+    seen = trace(model, inputs)
+    return seen.found, [*seen.output.values()]
 
 
-def silent_attention(model: nn.Module, called: Mapping[str, Found]) -> list[str]:
+def difference(
+    actual: Trace, expected: Trace, inputs: Mapping[str, Any], names: Iterable[str]
+) -> str | None:
+    """Return where two traces differ by more than rounding explains, None if nowhere.
+
+    Queries that see no key are left out: what they get is up to the implementation.
+
+    Args:
+        actual: Trace with sparse attention at alpha 1.
+        expected: Trace of the same inputs without.
+        inputs: Keyword arguments of the forward pass.
+        names: Attention modules to compare.
+    """
+    padding = [x for x in inputs.values() if _is_padding_mask(x)] if actual.has_blind_rows else []
+    for name in names:
+        one, other = actual.attended.get(name, []), expected.attended.get(name, [])
+        blind = actual.blind.get(name, [])
+        if len(one) != len(other):
+            return f"{name} ran {len(one)} times instead of {len(other)}"
+        for i, (x, y) in enumerate(zip(one, other, strict=True)):
+            rows = blind[i] if len(blind) == len(one) else None
+            if not _agree(x, y, [*padding, *([~rows] if rows is not None else [])], bool(padding)):
+                return f"the output of {name}"
+    for place, y in expected.output.items():
+        if place not in actual.output:
+            if "attentions" in place:
+                continue  # eager attention returns weights that nobody asked for
+            return place
+        if not _agree(actual.output[place], y, padding, bool(padding)):
+            return place
+    return None
+
+
+def _is_padding_mask(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.dim() == 2
+        and not value.is_floating_point()
+        and bool(((value == 0) | (value == 1)).all())
+    )
+
+
+def _agree(x: Tensor, y: Tensor, masks: list[Tensor], needs_mask: bool) -> bool:
+    """Tell whether tensors agree where all masks ``(b, n)`` that fit them are true.
+
+    If a mask is needed and none fits, nothing is known of their rows and they are not compared.
+    """
+    if x.shape != y.shape:
+        return False
+    fitting = [mask.bool() for mask in masks if mask.shape == y.shape[:2]]
+    if needs_mask and not fitting:
+        return True
+    for mask in fitting:
+        x, y = (z.masked_fill(~mask.reshape(*mask.shape, *[1] * (z.dim() - 2)), 0) for z in (x, y))
+    is_number = y.isfinite()
+    x, y = x[is_number], y[is_number]
+    if not y.numel():
+        return True
+    allowed = _ROUNDING.get(y.dtype, 1e-3) * y.abs().max().item()
+    return bool(x.isfinite().all()) and (x - y).abs().max().item() <= allowed
+
+
+def silent_attention(model: nn.Module, called: Iterable[str]) -> list[str]:
     """Return modules that look like attention and took no part in any call."""
-    looks = [name for name, module in model.named_modules() if "Attention" in type(module).__name__]
+    called = [*called]
+    looks = [name for name, module in model.named_modules() if looks_like_attention(module)]
 
     def is_related(name: str, other: str) -> bool:
         return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
@@ -178,3 +372,47 @@ def silent_attention(model: nn.Module, called: Mapping[str, Found]) -> list[str]
     silent = [name for name in looks if not any(is_related(name, other) for other in called)]
     # Of a module and what it is made of, the inner one says enough.
     return [name for name in silent if not any(other.startswith(f"{name}.") for other in silent)]
+
+
+def padded_inputs(
+    model: PreTrainedModel, inputs: Mapping[str, Any]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield ways to run a model on the same inputs with padding; the first that runs will do.
+
+    Each way is a list of inputs, which have padding on the right and on the left between them.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    masks = {}
+    for key, mask in (
+        ("input_ids", "attention_mask"),
+        ("input_values", "attention_mask"),
+        ("decoder_input_ids", "decoder_attention_mask"),
+    ):
+        ids = inputs.get(key)
+        if isinstance(ids, Tensor) and ids.dim() == 2 and mask in parameters and ids.shape[1] > 2:
+            masks[mask] = _side_masks(ids)
+    if not masks:
+        return
+    text_only = {"input_ids", "decoder_input_ids"}
+    if all(key in text_only and len(x) == 1 for key, x in inputs.items()):
+        both = {key: x.repeat(2, 1) for key, x in inputs.items()}
+        yield [{**both, **{name: torch.cat(sides) for name, sides in masks.items()}}]
+    yield [
+        {**inputs, **{name: _onto(inputs.get(name), sides[i]) for name, sides in masks.items()}}
+        for i in range(2)
+    ]
+
+
+def _side_masks(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return masks with padding on the right and on the left, for about a third of the ids."""
+    right = torch.ones_like(ids, dtype=torch.long)
+    right[:, -(ids.shape[1] // 3) :] = 0
+    return right, right.flip(-1)
+
+
+def _onto(given: Any, mask: Tensor) -> Tensor:
+    """Add padding to what a mask that was given holds, if both fit together."""
+    if isinstance(given, Tensor) and given.shape == mask.shape:
+        both = given * mask.to(given.dtype)
+        return both if bool(both.any(-1).all()) else given
+    return mask

@@ -1,16 +1,21 @@
 """One call makes a model sparse, one call makes it what it was."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from adasparse.integrations.huggingface.attention import EXPLICIT_NAME, NAME
 from adasparse.integrations.huggingface.config import SparsityConfig
 from adasparse.integrations.huggingface.heads import CHILD
+from adasparse.integrations.huggingface.implementations import (
+    has_plan,
+    holders,
+    put_back,
+    undo_plan,
+    use_own_configs,
+)
 from adasparse.integrations.huggingface.models import (
     SparseModelMixin,
     attach,
@@ -19,14 +24,8 @@ from adasparse.integrations.huggingface.models import (
     sparse_config_class,
     sparse_model_class,
 )
-from adasparse.integrations.huggingface.probe import (
-    Found,
-    dummy_inputs,
-    find_attention,
-    is_same,
-    run,
-    silent_attention,
-)
+from adasparse.integrations.huggingface.probe import Found, dummy_inputs, silent_attention
+from adasparse.integrations.huggingface.search import Result, search
 
 _SHOWN = 8
 
@@ -60,13 +59,16 @@ def sparsify(
 ) -> SparsityReport:
     """Give a model of transformers sparse attention, in place.
 
-    The model is run on a few tokens to see which of its modules attend, and that it still gives the
-    same at alpha 1. It then gets a
-    configuration of its own, the sparse counterpart of its class, and in each attention module a
-    child ``entmax`` with the exponents. No other model changes, of the same class or not.
+    The model is run on a few tokens, with padding and without, to see which of its modules attend,
+    and that these still return the same at alpha 1. It then gets a configuration of its own, the
+    sparse counterpart of its class, and in each attention module a child ``entmax`` with the
+    exponents. No other model changes, of the same class or not. Attention that the run does not
+    reach stays as it was.
 
     Args:
-        model: Any model that attends through the attention interface of transformers.
+        model: Any model of transformers. Modules that do not attend through its attention
+            interface but by code of their own are made sparse through the softmax that they call,
+            which is slower.
         config: What to make sparse; everything, with learned exponents, if None.
         inputs: Keyword arguments of a forward pass, for models whose inputs cannot be guessed or
             with attention that only some inputs reach.
@@ -75,8 +77,8 @@ def sparsify(
         What was changed, and what was not and why.
 
     Raises:
-        ValueError: If nothing matches, or the model does not use the attention interface. It is
-            then as it was before.
+        ValueError: If nothing matches, or nothing can be made sparse with the same output at alpha
+            1. The model is then as it was before.
     """
     config = SparsityConfig() if config is None else config
     if not isinstance(model, PreTrainedModel):
@@ -86,25 +88,23 @@ def sparsify(
         )
     if isinstance(model, SparseModelMixin):
         raise ValueError(f"{type(model).__name__} is sparse already. Call restore(model) first.")
+    _refuse_sparse_parts(model)
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        raise ValueError(
+            f"{type(model).__name__} shares its heads between {model._tp_size} processes. Make it "
+            "sparse before: save the sparse model, and load that with tp_plan=..."
+        )
     inputs = dummy_inputs(model) if inputs is None else inputs
-    given = model.config
-    undo = _configs(model)
+    given = use_own_configs(model)
     try:
-        implementation, found = _find(model, inputs)
-        changed, skipped = _choose(model, config, found)
+        result = search(model, inputs)
+        if has_plan(model):
+            undo_plan(model)
+        changed, skipped = _choose(model, config, result)
     except BaseException:
-        _put_back(undo)
+        put_back(given)
         raise
-    record = new_record(
-        given,
-        implementation,
-        config,
-        {
-            name: {"num_heads": found[name].num_heads, "embed_dim": found[name].embed_dim}
-            for name in changed
-        },
-        [name for name in skipped if name in found],
-    )
+    record = new_record(model.config, result, config, changed)
     attach(model, record)
     dense: Any = type(model)
     dense_config: Any = type(model.config)
@@ -127,76 +127,28 @@ def restore(model: PreTrainedModel) -> None:
             f"restore() takes a model that sparsify() changed; got {type(model).__name__}."
         )
     detach(model)
-    sparse_class, record = type(model.config), model.config.adasparse
-    for config in {id(config): config for config, _, _ in _configs(model)}.values():
-        config._attn_implementation = record["attn_implementation"]
+    sparse_class = type(model.config)
+    for config in {id(x): x for _, _, _, x in holders(model)}.values():
         if type(config) is sparse_class:
             config.__class__ = sparse_class.dense_class
             del config.adasparse
     model.__class__ = model.dense_class
 
 
-def _configs(model: nn.Module) -> list[tuple[PreTrainedConfig, nn.Module, str]]:
-    """Return every configuration that a module holds, the module, and the attribute."""
-    return [
-        (value, module, attribute)
-        for module in model.modules()
-        for attribute, value in vars(module).items()
-        if isinstance(value, PreTrainedConfig)
-    ]
-
-
-def _use_own_configs(model: nn.Module, implementation: str) -> None:
-    """Replace configurations, which models may share, by copies with that attention."""
-    memo: dict[int, Any] = {}
-    for config, module, attribute in _configs(model):
-        own = copy.deepcopy(config, memo)
-        own._attn_implementation = implementation
-        setattr(module, attribute, own)
-
-
-def _put_back(undo: list[tuple[PreTrainedConfig, nn.Module, str]]) -> None:
-    for config, module, attribute in undo:
-        setattr(module, attribute, config)
-
-
-def _find(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[str, dict[str, Found]]:
-    """Give the model an implementation that equals its own at alpha 1; return what calls it."""
-    name = type(model).__name__
-    try:
-        expected = run(model, inputs)
-    except Exception as error:
-        raise ValueError(
-            f"sparsify() runs the model once to see which modules attend; {name} failed on "
-            f"{', '.join(inputs)} with {type(error).__name__}: {error}. Pass inputs=... that fit."
-        ) from error
-    for implementation in (NAME, EXPLICIT_NAME):
-        _use_own_configs(model, implementation)
-        try:
-            found, output = find_attention(model, inputs)
-        except Exception as error:
+def _refuse_sparse_parts(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, SparseModelMixin):
             raise ValueError(
-                f"{name} cannot be made sparse: a forward pass failed with "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if not found:
-            raise ValueError(
-                f"{name} cannot be made sparse: it accepts the name of an attention "
-                "implementation and never calls it, but attends by code of its own."
+                f"{type(model).__name__} has a part that is sparse already, {name}. "
+                f"Call restore(model.{name}) first."
             )
-        if is_same(output, expected):
-            return implementation, found
-    raise ValueError(
-        f"{name} cannot be made sparse: its output changes even at alpha 1, where sparse attention "
-        "is softmax. It must do something that the attention interface does not tell."
-    )
 
 
 def _choose(
-    model: PreTrainedModel, config: SparsityConfig, found: dict[str, Found]
+    model: PreTrainedModel, config: SparsityConfig, result: Result
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Sort modules into what is done to them, or why nothing is."""
-    changed, skipped = {}, {}
+    found, changed, skipped = result.found, {}, {}
     for name, attention in found.items():
         why = _why_not(config, attention)
         if why is None:
@@ -210,8 +162,12 @@ def _choose(
             f"match none of the {len(found)} attention modules of {type(model).__name__}: "
             + ", ".join(f"{x} ({found[x].attention})" if x in found else x for x in shown)
         )
-    for name in silent_attention(model, found):
-        skipped[name] = "it did not attend through the interface when the model was run"
+    skipped.update(result.reasons)
+    for name in silent_attention(model, [*found, *result.reasons]):
+        skipped[name] = (
+            "left as it was: the run did not reach it, or it attends by code of its own without "
+            "softmax; inputs=... may reach it"
+        )
     return changed, skipped
 
 
@@ -220,6 +176,8 @@ def _why_not(config: SparsityConfig, attention: Found) -> str | None:
         return f"its name does not match {config.modules}"
     if attention.attention not in config.attention:
         return f"it is of kind {attention.attention!r}"
+    if config.length_scale is not None and attention.is_own_code:
+        return "it attends by code of its own, in which there is no query to scale for its length"
     if config.heads is not None and max(config.heads) >= attention.num_heads:
         return f"it has {attention.num_heads} heads, no head {max(config.heads)}"
     return None
@@ -237,6 +195,8 @@ def _what(config: SparsityConfig, attention: Found) -> str:
         what += f", length scale {config.length_scale}"
     if attention.has_softcap:
         what += ", with a softcap, for which the whole matrix of scores is built"
+    if attention.is_own_code:
+        what += ", through its softmax (slower)"
     return what
 
 

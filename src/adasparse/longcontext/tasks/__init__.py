@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from adasparse.longcontext.tasks.flipflop import FlipFlop
-from adasparse.longcontext.tasks.labels import LocalCount, TwoBack
+from adasparse.longcontext.tasks.local_count import LocalCount
 from adasparse.longcontext.tasks.rearrange import Copy, Reverse, Sort
 from adasparse.longcontext.tasks.recall import MultiQueryRecall
 from adasparse.longcontext.tasks.task import BOS, EOS, IGNORED, PAD, SEP, Task, TaskBatch
+from adasparse.longcontext.tasks.two_back import TwoBack
 
 #: Every task as published, by its name.
 TASKS: dict[str, Task] = {

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import Words, below, draw
+from adasparse.longcontext.tasks.streams import Words, below, draw
 from adasparse.longcontext.tasks.task import FIRST, Examples, Task, source_and_target
 
 WRITE, IGNORE, READ, ZERO, ONE = range(FIRST, FIRST + 5)
@@ -26,8 +26,8 @@ class FlipFlop(Task):
     Ids 4, 5 and 6 are write, ignore and read, 7 and 8 the bits 0 and 1.
 
     Args:
-        write_share: Of the commands between the first and the last.
-        read_share: Of the same.
+        write_share: Share of writes among the commands between the first and the last.
+        read_share: Share of reads among the same.
     """
 
     name: ClassVar[str] = "flip-flop"

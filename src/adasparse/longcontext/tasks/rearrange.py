@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import Words, below, draw
+from adasparse.longcontext.tasks.streams import Words, below, draw
 from adasparse.longcontext.tasks.task import FIRST, Examples, Integers, Task, source_and_target
 
 
@@ -14,7 +14,7 @@ class _Rearrange(Task):
     """Numbers drawn evenly, to be given back in another order.
 
     Args:
-        num_symbols: How many numbers there are; id ``4 + i`` is number i.
+        num_symbols: Number of different numbers; id ``4 + i`` is number i.
     """
 
     num_symbols: int = 32

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from adasparse.longcontext.tasks.random import (
+from adasparse.longcontext.tasks.streams import (
     Words,
     below,
     draw,
@@ -56,8 +56,9 @@ class MultiQueryRecall(Task):
     both letters to find a key.
 
     Args:
-        share: Of the context that is pairs; there are 10,000 of them at most, or as many as keys.
-        num_queries: How many keys are asked for.
+        share: Share of the context that is pairs; there are 10,000 of them at most, or as many as
+            keys.
+        num_queries: Number of keys that are asked for.
         num_symbols: Number of letters; as published, 256.
     """
 

@@ -1,4 +1,4 @@
-"""What all tasks have in common: a vocabulary, examples of a length, batches of them."""
+"""The base of all tasks: a vocabulary, examples of a length, batches of them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adasparse.longcontext.tasks.random import Words, below, draw, mix, words
+from adasparse.longcontext.tasks.streams import Words, below, draw, mix, words
 
 Integers = NDArray[np.int64]
 PaddingSide = Literal["left", "right"]
@@ -108,8 +108,8 @@ class Task(ABC):
         Args:
             seed: Any integer.
             size: ``b``, at least 1.
-            length: That of the source, or the shortest and the longest, of which each example draws
-                its own.
+            length: Length of the source, or the shortest and the longest, between which each
+                example draws its own.
             first: Where to begin among the examples of the seed.
             padding_side: Where shorter examples are filled up.
         """

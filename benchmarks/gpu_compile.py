@@ -1,0 +1,85 @@
+"""Compile every default variant ahead of time, and tabulate the resources that it takes.
+
+No GPU is needed. Results are cached in ``results/gpu/compile.json``, and an interrupted run
+continues there; delete the file after a change of the kernels. About 500 compilations of some
+seconds each, on one core:
+
+    python benchmarks/gpu_compile.py            # all
+    python benchmarks/gpu_compile.py bfloat16   # one dtype
+    python benchmarks/gpu_compile.py --table    # only print the table in Markdown
+"""
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+from gpu_problems import DTYPES, MAPS, launches, problem
+
+from adasparse.kernels.triton import ahead, tuning
+
+RESULTS = Path(__file__).parent / "results" / "gpu" / "compile.json"
+DIMS = (64, 128, 256)
+KERNELS = ("threshold", "output", "softmax", "query", "key_value")
+
+
+def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for dtype, dim, name, target in product(dtypes, DIMS, MAPS, tuning.TARGETS):
+        for call in launches(target, problem(dim, DTYPES[dtype], MAPS[name])):
+            kernel = call.name.removesuffix("_kernel")
+            # A tensor alpha has the softmax kernel of alpha = 1.
+            key = f"{target} {dtype} {dim} {name} {kernel}"
+            if kernel not in KERNELS or key in found or (name, kernel) == ("general", "softmax"):
+                continue
+            flags = call.constants["FLAGS"]
+            row = {"blocks": [flags.block_m, flags.block_n], "warps": call.warps}
+            row["stages"] = call.stages
+            try:
+                row.update(vars(ahead.resources(call.compile(target))))
+            except Exception as error:
+                row["error"] = f"{type(error).__name__}: {error}"[:200]
+            print(key, row, file=sys.stderr, flush=True)
+            found[key] = row
+            RESULTS.parent.mkdir(parents=True, exist_ok=True)
+            RESULTS.write_text(
+                "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
+                + "\n}\n"
+            )  # fmt: skip
+    return found
+
+
+def table(found: dict[str, dict[str, object]]) -> str:
+    """Registers / spills / KiB of shared memory, one column for each target."""
+    lines = [
+        "| dtype | d | blocks | map | kernel | " + " | ".join(tuning.TARGETS) + " |",
+        "|---" * (5 + len(tuning.TARGETS)) + "|",
+    ]
+    for dtype, dim, name, kernel in product(DTYPES, DIMS, MAPS, KERNELS):
+        rows = [found.get(f"{target} {dtype} {dim} {name} {kernel}") for target in tuning.TARGETS]
+        if not any(rows):
+            continue
+        cells = [
+            "-" if row is None else "fails" if "error" in row
+            else f"{row['registers']} / {row['spills']} / {row['shared'] / 1024:.0f}K"
+            for row in rows
+        ]  # fmt: skip
+        blocks = ", ".join(dict.fromkeys("×".join(map(str, row["blocks"])) for row in rows if row))
+        lines.append(f"| {dtype} | {dim} | {blocks} | {name} | {kernel} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--table"]:
+        print(table(json.loads(RESULTS.read_text())))
+        return
+    found = compile_all(sys.argv[1:] or list(DTYPES))
+    spilled = sorted(key for key, row in found.items() if row.get("spills") or "error" in row)
+    large = [
+        k for k, row in found.items() if row.get("shared", 0) > ahead.SHARED_LIMITS[k.split()[0]]
+    ]
+    print(f"{len(found)} variants; spilling or failing: {spilled}; too much shared memory: {large}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+// A block of rows of one head, forward: scores of a strip of queries at a time, their support, and
+// the sum of the values in it.
+//
+// A strip takes one of three routes. Few keys: rows are solved one per lane. A sparse map:
+// candidates are selected as scores are computed, chunk by chunk, so that only these are stored;
+// where they turn out to be many, all scores come first. Other maps, and rows that leave hardly a
+// key out: scores stay whole until the row is solved.
+#pragma once
+
+#include "attention/dropout.h"
+#include "attention/scores.h"
+#include "attention/support.h"
+#include "entmax/solve_lanes.h"
+#include "entmax/solve_row.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+// One thread's memory.
+template <class T>
+struct AttentionWork {
+  explicit AttentionWork(const AttentionInput& in)
+      : columns(most_columns(in, kStripRows)),
+        scores(larger(kStripRows * larger(columns, kChunkKeys), kBlockRows * kLaneKeys)),
+        values(kStripRows * list_size()),
+        indices(kStripRows * list_size()),
+        row(list_size()),
+        solver(larger(list_size(), 3 * kLaneKeys * int64_t{Lanes<T>::count})),
+        sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
+        panels(in.k <= kWholeKeys ? panel_size<T>(in.k, in.d) + 1 : 1) {}
+  ~AttentionWork() {
+    std::free(passing.index);
+    std::free(passing.weight);
+  }
+  AttentionWork(const AttentionWork&) = delete;
+  AttentionWork& operator=(const AttentionWork&) = delete;
+  int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
+
+  int64_t columns;  // of a strip
+  Scratch<T> scores;
+  Scratch<T> values;
+  Scratch<int32_t> indices;
+  Scratch<T> row;  // weights of one row
+  Scratch<T> solver;
+  Scratch<T> sum;       // output rows
+  Scratch<T> panels;    // packed keys of a group of heads, if they are few
+  int64_t packed = -1;  // the number of that group
+  Candidates<T> candidates[kStripRows];
+  SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not saved
+};
+
+inline bool needs_double(const AttentionInput& in) {
+  for (int64_t b = 0; b < (in.alpha_strides[0] ? in.batch : 1); ++b)
+    for (int64_t h = 0; h < (in.alpha_strides[1] ? in.heads : 1); ++h)
+      for (int64_t i = 0; i < (in.alpha_strides[2] ? in.q : 1); ++i)
+        if (needs_double(alpha_of(in, b, h, i))) return true;
+  return false;
+}
+
+// Whether keys are so few, for several queries, that weights are saved whole.
+inline bool saves_weights(const AttentionInput& in) {
+  return 1 < in.q && in.q <= kWholeQueries && 0 < in.k && in.k <= kWholeKeys && !needs_double(in);
+}
+
+// Saves for backward the numbers that weights of a row follow from.
+inline void save_state_of(const AttentionForward& a, int64_t number, const Normalizer& row) {
+  if (!a.state) return;
+  double* state = a.state + number * kRowState;
+  state[0] = row.max;
+  state[1] = row.c;
+  state[2] = row.scale;
+}
+
+// A block of rows of one head. Columns of a strip are counted from its first, see columns_of.
+template <class T>
+struct ForwardBlock {
+  const AttentionForward& a;
+  const Head<T>& head;
+  AttentionWork<T>& work;
+  int64_t vectors;      // of a value row
+  SupportBlock* saved;  // where the support is saved, or null
+  int64_t limit;        // of its size
+  bool is_whole;        // whether rows are multiplied as they are: no support is saved
+
+  bool is_saved() const { return saved && !saved->is_dropped; }
+  SupportBlock* entries() { return is_saved() ? saved : &work.passing; }
+
+  void save_state(int64_t i, const Normalizer& row) const {
+    save_state_of(a, head.number * a.in.q + i, row);
+  }
+  void save_count(int64_t i, int64_t count) const {
+    if (a.counts) a.counts[head.number * a.in.q + i] = count;
+  }
+  T* out_of(int64_t i) const {
+    const View<T> out = view_of<T>(a.out);
+    return out.at(head.b, head.h) + i * out.row;
+  }
+  // Output rows are written in place where they are whole vectors.
+  void write_out(int64_t i, int64_t rows) const {
+    const int64_t size = vectors * Lanes<T>::count;
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(out_of(i + r), work.sum.get() + r * size,
+                  sizeof(T) * static_cast<size_t>(a.in.e));
+  }
+
+  // The output of row i from its entries, which start at `begin`.
+  void finish_row(int64_t i, int64_t begin) {
+    Entries<T> list(entries());
+    const int64_t count = list.size() - begin;
+    save_count(i, count);
+    if (a.out.data) {
+      const T* weight = list.weight() + begin;
+      const int32_t* index = list.index() + begin;
+      if (a.in.dropout_p > 0 && count > 0) {
+        T* dropped = work.row.get();
+        std::memcpy(dropped, weight, sizeof(T) * static_cast<size_t>(count));
+        drop(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i), index, count,
+             grown<T>(a.in), dropped);
+        weight = dropped;
+      }
+      const bool in_place = a.in.e == vectors * Lanes<T>::count;
+      gather_rows(head.value, head.value_row, index, weight, count, vectors,
+                  in_place ? out_of(i) : work.sum.get());
+      if (!in_place) write_out(i, 1);
+    }
+    if (!is_saved())
+      list.resize(0);
+    else if (saved->size > limit)
+      drop_saved();
+  }
+  void drop_saved() const {
+    if (!saved) return;
+    saved->is_dropped = true;
+    saved->size = 0;
+  }
+
+  // Weights of `rows` queries side by side: walked if sparse, else multiplied with the values.
+  void finish_strip(int64_t i, int64_t rows, const Columns& columns, T* weights, int64_t stride) {
+    const int64_t n = columns.count;
+    int64_t total = 0;
+    for (int64_t r = 0; r < rows; ++r) total += count_positive(weights + r * stride, n);
+    const bool is_nan = total == 0;  // or masked: rows of NaN are rare enough to walk
+    if (is_nan || !a.out.data || total <= a.dense_share * static_cast<double>(rows * n)) {
+      for (int64_t r = 0; r < rows; ++r) {
+        Entries<T> list(entries());
+        const int64_t begin = list.size();
+        const T* row = weights + r * stride;
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        if (std::isnan(row[0]))
+          append_nan(visible.first, visible.size(), list);
+        else
+          append_support(row, nullptr, columns.first, visible.last - columns.first, list);
+        finish_row(i + r, begin);
+      }
+      return;
+    }
+    if (is_saved() && n <= most_visible_keys(a.in) / kFewKeys) {
+      // The first rows of a causal map see little; that says nothing of the others.
+      for (int64_t r = 0; r < rows; ++r) {
+        Entries<T> list(saved);
+        const int64_t begin = list.size();
+        append_support(weights + r * stride, nullptr, columns.first,
+                       visible_keys(a.in, head.length, i + r).last - columns.first, list);
+        save_count(i + r, list.size() - begin);
+      }
+      if (saved->size > limit) drop_saved();
+    } else {
+      drop_saved();
+      for (int64_t r = 0; r < rows; ++r) save_count(i + r, n);
+    }
+    multiply_values(i, rows, columns, weights, stride);
+  }
+
+  // The output of `rows` queries from their weights, which dropout changes here. Values of weight
+  // zero never matter, not even NaN.
+  void multiply_values(int64_t i, int64_t rows, const Columns& columns, T* weights,
+                       int64_t stride) {
+    const int64_t n = columns.count;
+    if (a.in.dropout_p > 0)
+      for (int64_t r = 0; r < rows; ++r)
+        drop_range(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), columns.first,
+                   n, grown<T>(a.in), weights + r * stride);
+    const int64_t size = vectors * Lanes<T>::count;
+    const bool in_place = a.in.e == size;
+    T* sum = in_place ? out_of(i) : work.sum.get();
+    const int64_t step = in_place ? view_of<T>(a.out).row : size;
+    const T* values = head.value + columns.first * head.value_row;
+    const auto multiply_by = [&](const auto& add) {
+      for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
+      for (int64_t j = 0; j < n; j += kChunkKeys)
+        add(weights + j, stride, 1, values + j * head.value_row, head.value_row, sum, step, rows,
+            size, smaller(kChunkKeys, n - j));
+    };
+    multiply_by(add_product<T>);
+    if (!are_finite(sum, step, rows, size)) multiply_by(add_product_of_support<T>);
+    if (!in_place) write_out(i, rows);
+  }
+
+  // Weights of `rows` queries side by side: saved whole where asked for, and multiplied with the
+  // values.
+  void finish_whole(int64_t i, int64_t rows, const Columns& columns, T* weights, int64_t stride) {
+    const int64_t n = columns.count;
+    T* whole = static_cast<T*>(a.weights);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = weights + r * stride;
+      if (n && std::isnan(row[0])) {
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        fill(row, visible.first - columns.first, T(0));
+        fill(row + (visible.last - columns.first), columns.last() - visible.last, T(0));
+      }
+      if (whole) {
+        T* to = whole + (head.number * a.in.q + i + r) * a.in.k;
+        fill(to, columns.first, T(0));
+        std::memcpy(to + columns.first, row, sizeof(T) * static_cast<size_t>(n));
+        fill(to + columns.last(), a.in.k - columns.last(), T(0));
+      }
+    }
+    multiply_values(i, rows, columns, weights, stride);
+  }
+
+  // One row per lane.
+  template <class Map>
+  void run_lanes(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+    constexpr int width = Lanes<T>::count;
+    const int64_t n = columns.count;
+    T* scores = work.scores.get();
+    constexpr int64_t stride = kLaneKeys;
+    score_strip(a.in, head, i, rows, columns.first, round_up(n, kColumns), scores, stride);
+    for (int64_t r = 0; r < rows; r += width) {
+      const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
+      T* strip = scores + r * stride;
+      const LaneNormalizers<T> solved =
+          forward_in_lanes(map, strip, stride, n, used, work.solver.get(), strip);
+      for (int l = 0; l < used; ++l) save_state(i + r + l, solved.row(l));
+    }
+    if (is_whole)
+      finish_whole(i, rows, columns, scores, stride);
+    else
+      finish_strip(i, rows, columns, scores, stride);
+  }
+
+  // One row at a time, without selecting candidates; the first `done` columns are scored already.
+  template <class Map>
+  void run_whole(const Map& map, int64_t i, int64_t rows, const Columns& columns, int64_t done) {
+    T* scores = work.scores.get();
+    const int64_t stride = work.columns, n = columns.count;
+    score_rest(i, rows, columns, done);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = scores + r * stride;
+      const SolvedRow solved = solve_row(map, row, n, work.solver.get(), work.row.get());
+      write_weights(map, row, n, solved, work.row.get());
+      std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(n));
+      save_state(i + r, solved.normalizer);
+    }
+    finish_strip(i, rows, columns, scores, stride);
+  }
+
+  // Scores of all columns from `done` on, row after row.
+  void score_rest(int64_t i, int64_t rows, const Columns& columns, int64_t done) {
+    for (int64_t j = done; j < columns.count; j += kChunkKeys)
+      score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j),
+                  work.scores.get() + j, work.columns);
+  }
+  // Columns of the chunk of keys from column j on.
+  static int64_t chunk_size(const Columns& columns, int64_t j) {
+    return smaller(kChunkKeys, round_up(columns.count - j, kColumns));
+  }
+
+  // Selects the candidates of every row; the first chunk of keys is scored already. A row of many
+  // is read as a whole, which bounds its normalizer better than chunk by chunk.
+  template <class Map>
+  void take_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns,
+                       bool are_many) {
+    const int64_t n = columns.count;
+    T* scores = work.scores.get();
+    Candidates<T>* candidates = work.candidates;
+    if (are_many) {
+      score_rest(i, rows, columns, kChunkKeys);
+      for (int64_t r = 0; r < rows; ++r)
+        candidates[r].take(scores + r * work.columns, round_up(n, kColumns), columns.first,
+                           map.eps());
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      candidates[r].take(scores + r * work.columns, chunk_size(columns, 0), columns.first,
+                         map.eps());
+    for (int64_t j = kChunkKeys; j < n; j += kChunkKeys) {
+      const int64_t first = columns.first + j, size = chunk_size(columns, j);
+      score_strip(a.in, head, i, rows, first, size, scores, kChunkKeys);
+      for (int64_t r = 0; r < rows; ++r) {
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        if (visible.last > first && visible.first < first + size)
+          candidates[r].take(scores + r * kChunkKeys, size, first, map.eps());
+      }
+    }
+  }
+
+  // One row at a time, from its candidates. Returns false if the rows turn out to be broad; the
+  // first chunk of keys is then scored.
+  template <class Map>
+  bool run_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+    T* scores = work.scores.get();
+    Candidates<T>* candidates = work.candidates;
+    const int64_t n = columns.count, chunk = chunk_size(columns, 0);
+    score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
+    if (a.is_scores_only) {
+      for (int64_t j = kChunkKeys; j < n; j += kChunkKeys)
+        score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j), scores,
+                    kChunkKeys);
+      return true;
+    }
+    const auto start = [&](int64_t r) {
+      candidates[r].start(work.values.get() + r * work.list_size(),
+                          work.indices.get() + r * work.list_size());
+    };
+    bool are_many = false;
+    if (n > kChunkKeys) {
+      Candidates<T>& sample = candidates[rows / 2];
+      start(rows / 2);
+      sample.take(scores + rows / 2 * work.columns, chunk, columns.first, map.eps());
+      const double share = static_cast<double>(sample.count) / kChunkKeys;
+      if (share > kBroadSample) return false;
+      are_many = share > kManySample && n <= kCachedKeys;
+    }
+    for (int64_t r = 0; r < rows; ++r) start(r);
+    take_candidates(map, i, rows, columns, are_many);
+    T* weights = work.row.get();
+    for (int64_t r = 0; r < rows; ++r) {
+      const Candidates<T>& mine = candidates[r];
+      Entries<T> list(entries());
+      const int64_t begin = list.size();
+      if (mine.is_bad) {
+        save_state(i + r, {std::numeric_limits<double>::quiet_NaN(), 0, 1});
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        append_nan(visible.first, visible.size(), list);
+      } else if (mine.count == 0) {
+        save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
+      } else {
+        const SolvedRow solved =
+            solve_row(map, mine.value, mine.count, work.solver.get(), weights, mine.bound);
+        write_weights(map, mine.value, mine.count, solved, weights);
+        save_state(i + r, solved.normalizer);
+        append_support(weights, mine.index, 0, mine.count, list);
+      }
+      finish_row(i + r, begin);
+    }
+    return true;
+  }
+
+  // Whether queries [i, end) can be solved one per lane. A single one would leave the others idle.
+  bool fits_lanes(int64_t i, int64_t end, double alpha) const {
+    return a.in.q > 1 && columns_of(a.in, head.length, i, end - i).count <= kLaneKeys &&
+           !needs_double(alpha) && !a.is_scores_only;
+  }
+
+  void run_strip(int64_t i, int64_t rows, double alpha) {
+    const Columns columns = columns_of(a.in, head.length, i, rows);
+    const int64_t n = columns.count;
+    if (n == 0 && is_whole) return finish_whole(i, rows, columns, work.scores.get(), kLaneKeys);
+    if (n == 0) {
+      for (int64_t r = 0; r < rows; ++r) {
+        save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
+        finish_row(i + r, entries()->size);
+      }
+      return;
+    }
+    with_map<T>(alpha, [&](const auto& map) {
+      using Map = std::decay_t<decltype(map)>;
+      if (fits_lanes(i, i + rows, alpha))
+        run_lanes(map, i, rows, columns);
+      else if (n <= kLaneKeys && !a.is_scores_only)
+        run_whole(map, i, rows, columns, 0);
+      else if (!Map::kIsSparse || !run_candidates(map, i, rows, columns))
+        run_whole(map, i, rows, columns, Map::kIsSparse ? kChunkKeys : 0);
+    });
+  }
+};
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

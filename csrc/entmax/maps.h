@@ -1,0 +1,126 @@
+// The map s -> p for each range of alpha, in the one form of every alpha:
+//
+//     p = exp(log1p(eps * u) / eps) where 1 + eps * u > 0, else 0;   u = z - c,  eps = alpha - 1
+//
+// z is the score minus the maximum of its row and c the normalizer that makes p sum to one.
+// sigma = dp/du = p^(2 - alpha) comes for free with p and drives Newton's method and gradients.
+//
+// A map states whether it is sparse, cheap (no logarithm), and whether sigma follows cheaply from
+// p; it has, for X a vector or two of them:
+//   at(c)                what `eval` needs of a normalizer
+//   eval(z, at, p, sigma) both, exactly zero outside the support
+//   sigma_of(p, log_p)   sigma from p and its logarithm (backward)
+//   step(F, S)           Newton's step for c from F = sum p and S = sum sigma, taken on
+//                        (F^eps - 1) / eps, which is convex and decreasing for alpha <= 2, so that
+//                        steps from below never overshoot
+#pragma once
+
+#include "simd/math.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+template <class T>
+struct SoftmaxMap {
+  static constexpr bool kIsSparse = false;
+  static constexpr bool kIsCheap = false;
+  static constexpr bool kIsSigmaCheap = true;
+  double eps() const { return 0; }
+  template <class N>
+  N at(N c) const {
+    return c;
+  }
+  template <class X>
+  ADASPARSE_INLINE void eval(X z, X c, X& p, X& sigma) const {
+    p = sigma = exp(z - c);
+  }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return p; }
+  double step(double f, double) const { return std::log(f); }
+  Vec<T> step(Vec<T> f, Vec<T>) const { return log_positive(f); }
+};
+
+template <class T>
+struct Entmax15Map {
+  static constexpr bool kIsSparse = true;
+  static constexpr bool kIsCheap = true;
+  static constexpr bool kIsSigmaCheap = false;
+  double eps() const { return 0.5; }
+  double at(double c) const { return 1 - 0.5 * c; }
+  Vec<T> at(Vec<T> c) const { return 1 - T(0.5) * c; }
+  template <class X>
+  ADASPARSE_INLINE void eval(X z, X base, X& p, X& sigma) const {
+    sigma = max(base + z * T(0.5), all<X>(0));
+    p = sigma * sigma;
+  }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return sqrt(p); }
+  double step(double f, double s) const { return 2 * (f - std::sqrt(f)) / s; }
+  Vec<T> step(Vec<T> f, Vec<T> s) const { return 2 * (f - sqrt(f)) / s; }
+};
+
+template <class T>
+struct SparsemaxMap {
+  static constexpr bool kIsSparse = true;
+  static constexpr bool kIsCheap = true;
+  static constexpr bool kIsSigmaCheap = true;
+  double eps() const { return 1; }
+  double at(double c) const { return 1 - c; }
+  Vec<T> at(Vec<T> c) const { return 1 - c; }
+  template <class X>
+  ADASPARSE_INLINE void eval(X z, X base, X& p, X& sigma) const {
+    p = max(base + z, all<X>(0));
+    sigma = select(greater(p, all<X>(0)), all<X>(1), all<X>(0));
+  }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const {
+    return select(greater(p, Vec<T>{}), broadcast<T>(1), Vec<T>{});
+  }
+  double step(double f, double s) const { return (f - 1) / s; }
+  Vec<T> step(Vec<T> f, Vec<T> s) const { return (f - 1) / s; }
+};
+
+// Any other alpha > 0. In float only 1 < alpha < 2 is accurate: above 2 the map has an infinite
+// slope at the edge of the support, and the caller computes in double.
+template <class T>
+struct GeneralMap {
+  static constexpr bool kIsSparse = true;
+  static constexpr bool kIsCheap = false;
+  static constexpr bool kIsSigmaCheap = false;
+
+  explicit GeneralMap(double eps)
+      : eps_(eps), epsilon_(T(eps)), power_(T((1 - eps) / eps)), slope_(T(1 - eps)) {}
+
+  double eps() const { return eps_; }
+  template <class N>
+  N at(N c) const {
+    return c;
+  }
+  template <class X>
+  ADASPARSE_INLINE void eval(X z, X c, X& p, X& sigma) const {
+    X x = (z - c) * epsilon_;
+    const X t = x + T(1);
+    auto inside = greater(t, all<X>(0));
+    // Below alpha = 1 every score is inside but a masked one.
+    if (sizeof(T) == 8 && eps_ < 0) inside = greater(z, all<X>(std::numeric_limits<T>::lowest()));
+    x = select(inside, x, all<X>(0));
+    sigma = select(inside, power_of_1p<X>(x, power_), all<X>(0));
+    p = select(inside, sigma * t, all<X>(0));
+  }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T> log_p) const {
+    return select(greater(p, Vec<T>{}), exp(slope_ * log_p), Vec<T>{});
+  }
+  double step(double f, double s) const {
+    return f * -std::expm1(-eps_ * std::log(f)) / (eps_ * s);
+  }
+  Vec<T> step(Vec<T> f, Vec<T> s) const {
+    const Vec<T> w = -epsilon_ * log_positive(f);
+    const Vec<T> small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
+    const Vec<T> expm1 = select(greater(broadcast<T>(T(0.01)), max(w, -w)), small, exp(w) - 1);
+    return -f * expm1 / (epsilon_ * s);
+  }
+
+ private:
+  double eps_;
+  T epsilon_, power_, slope_;
+};
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

@@ -1,0 +1,127 @@
+// entmax over the last dimension, forward and backward.
+#pragma once
+
+#include "entmax/gradient.h"
+#include "entmax/solve_lanes.h"
+#include "entmax/solve_row.h"
+#include "parallel.h"
+#include "rows.h"
+#include "scratch.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+inline int64_t rows_per_block(int64_t n) {
+  const int64_t rows = kBlockNumbers / (n > 0 ? n : 1);
+  return larger(kRowMultiple, rows / kRowMultiple * kRowMultiple);
+}
+
+// Calls body(first, last, alpha) for neighboring rows that share their alpha.
+template <class Body>
+void for_each_alpha(const double* alpha, int64_t stride, int64_t begin, int64_t end,
+                    const Body& body) {
+  while (begin < end) {
+    const double value = alpha[begin * stride];
+    int64_t last = stride ? begin + 1 : end;
+    while (last < end && alpha[last * stride] == value) ++last;
+    body(begin, last, value);
+    begin = last;
+  }
+}
+
+// Divides the rows of a kernel's arguments among threads and calls
+// body(IO{}, T{}, first, last, alpha) for neighboring rows with one alpha, the element type and the
+// type to compute in.
+template <class Arguments, class Body>
+void for_each_block(const Arguments& a, const Body& body) {
+  parallel_for(a.rows, rows_per_block(a.n), a.threads, [&](int64_t begin, int64_t end) {
+    for_each_alpha(
+        a.alpha, a.alpha_stride, begin, end, [&](int64_t first, int64_t last, double alpha) {
+          with_types(a.type, needs_double(alpha),
+                     [&](auto io, auto compute) { body(io, compute, first, last, alpha); });
+        });
+  });
+}
+
+template <class IO, class T>
+void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double alpha) {
+  constexpr int width = Lanes<T>::count;
+  constexpr bool direct = std::is_same_v<IO, T>;
+  const bool fits_lanes = n <= kOperatorLaneRow && !needs_double(alpha);
+  const int64_t together = fits_lanes ? width : 1;
+  Scratch<T> work(fits_lanes ? 3 * n * width : n + 2 * width);
+  Scratch<T> in(direct ? 1 : together * n), out(direct ? 1 : together * n);
+  with_map<T>(alpha, [&](const auto& map) {
+    for (int64_t i = 0; i < rows; i += together) {
+      const int used = static_cast<int>(smaller(together, rows - i));
+      const T* source;
+      T* target;
+      if constexpr (direct) {
+        source = scores + i * n;
+        target = weights + i * n;
+      } else {
+        widen_row(scores + i * n, used * n, in.get());
+        source = in.get();
+        target = out.get();
+      }
+      if (fits_lanes) {
+        forward_in_lanes(map, source, n, n, used, work.get(), target);
+      } else {
+        const SolvedRow solved = solve_row(map, source, n, work.get(), target);
+        write_weights(map, source, n, solved, target);
+      }
+      if constexpr (!direct) narrow_row(out.get(), used * n, weights + i * n);
+    }
+  });
+}
+
+inline void entmax_forward(const EntmaxForward& a) {
+  if (a.n == 0) return;
+  for_each_block(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    using IO = decltype(io);
+    forward_rows<IO, decltype(compute)>(static_cast<const IO*>(a.scores) + first * a.n,
+                                        static_cast<IO*>(a.weights) + first * a.n, last - first,
+                                        a.n, alpha);
+  });
+}
+
+template <class IO, class T>
+void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
+  constexpr bool direct = std::is_same_v<IO, T>;
+  const int64_t n = a.n;
+  Scratch<T> p(direct ? 1 : n), g(direct ? 1 : n), out(direct ? 1 : n);
+  with_map<T>(alpha, [&](const auto& map) {
+    for (int64_t i = first; i < last; ++i) {
+      const IO* weights = static_cast<const IO*>(a.weights) + i * n;
+      const IO* grad = static_cast<const IO*>(a.grad) + i * n;
+      IO* grad_scores = static_cast<IO*>(a.grad_scores) + i * n;
+      const auto run = [&](const T* w, const T* d, T* to) {
+        if (a.grad_alpha)
+          a.grad_alpha[i] = backward_row<true, false>(map, w, d, n, to);
+        else
+          backward_row<false, false>(map, w, d, n, to);
+      };
+      if constexpr (direct) {
+        run(weights, grad, grad_scores);
+      } else {
+        widen_row(weights, n, p.get());
+        widen_row(grad, n, g.get());
+        run(p.get(), g.get(), out.get());
+        narrow_row(out.get(), n, grad_scores);
+      }
+    }
+  });
+}
+
+inline void entmax_backward(const EntmaxBackward& a) {
+  if (a.n == 0) {
+    if (a.grad_alpha) fill(a.grad_alpha, a.rows, 0.);
+    return;
+  }
+  for_each_block(a, [&](auto io, auto compute, int64_t first, int64_t last, double alpha) {
+    backward_rows<decltype(io), decltype(compute)>(a, first, last, alpha);
+  });
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

@@ -1,0 +1,252 @@
+// The normalizers of several rows at once, one row per lane.
+#pragma once
+
+#include "entmax/move.h"
+#include "entmax/normalizer.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+// F and S at c of every lane's row; z[j] holds score j of every row minus its maximum. p goes to
+// `weights` unless that is null.
+template <class T, class Map>
+ADASPARSE_INLINE void sum_lanes_at(const Map& map, const T* z, int64_t n, Vec<T> c, T* weights,
+                                   Vec<T>& mass, Vec<T>& slope) {
+  using V = Vec<T>;
+  using X = Two<V>;
+  constexpr int width = Lanes<T>::count;
+  const X at{map.at(c), map.at(c)};
+  X masses = all<X>(0), slopes = all<X>(0), p, sigma;
+  int64_t j = 0;
+  for (; j + 2 <= n; j += 2) {
+    map.eval(X{load(z + j * width), load(z + (j + 1) * width)}, at, p, sigma);
+    masses = masses + p;
+    slopes = slopes + sigma;
+    if (weights) store_two(weights + j * width, p, 2 * width);
+  }
+  if (j < n) {
+    V last, last_sigma;
+    map.eval(load(z + j * width), at.a, last, last_sigma);
+    masses.a += last;
+    slopes.a += last_sigma;
+    if (weights) store(weights + j * width, last);
+  }
+  mass = masses.a + masses.b;
+  slope = slopes.a + slopes.b;
+}
+
+// Newton's method in every lane from lower bounds c until F is below 1 + enough. A lane that has
+// got there keeps its c, so that a row's result does not depend on its neighbors. p at the final c
+// goes to `weights` unless that is null. Returns F.
+template <class T, class Map>
+ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enough, Vec<T>& c,
+                                   T* weights) {
+  using V = Vec<T>;
+  V mass, slope;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    sum_lanes_at(map, z, n, c, weights, mass, slope);
+    const Mask<T> above = greater(mass, broadcast<T>(1 + enough));
+    const V next = select(above, c + map.step(mass, slope), c);
+    if (!any(greater(next, c))) break;
+    c = next;
+  }
+  return mass;
+}
+
+// A guess of c, a row per lane; `best` are a few scores of every row. log N, the logarithm of the
+// number of equal scores with the same c, falls as alpha grows: it is interpolated between `upper`,
+// that of the cheap alpha below (1 or 1.5), and `lower`, that of the one above (1.5 or 2), by a
+// power that was fitted (see LaneGuess in tuning.h).
+template <class T>
+Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, double eps) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  constexpr T enough = T(kGuessSlack);
+  T* const nowhere = nullptr;
+  const V one = broadcast<T>(1);
+  const auto log_count = [&](V c, T e) {
+    return log_positive(max(one - e * c, broadcast<T>(T(1e-6)))) * (-1 / e);
+  };
+  V lower{}, upper{}, c{};
+  if (eps < 0.5) {
+    V total{};
+    for (int64_t j = 0; j < n; ++j) total += rough_exp(load(z + j * width));
+    upper = log_positive(max(total, one));
+  } else {
+    rise_lanes(SparsemaxMap<T>(), best, best_count, enough, c, nowhere);
+    rise_lanes(SparsemaxMap<T>(), z, n, enough, c, nowhere);
+    lower = log_count(c, T(1));
+  }
+  rise_lanes(Entmax15Map<T>(), best, best_count, enough, c, nowhere);
+  rise_lanes(Entmax15Map<T>(), z, n, enough, c, nowhere);
+  (eps < 0.5 ? lower : upper) = log_count(c, T(0.5));
+  const T e = static_cast<T>(eps), log_base = static_cast<T>(std::log(LaneGuess::base(eps)));
+  V power = broadcast<T>(static_cast<T>(LaneGuess::kPower));
+  if (eps < 0.5) {
+    power = T(LaneGuess::kConstant) + T(LaneGuess::kGap) * (upper - lower) -
+            T(LaneGuess::kLower) * lower;
+    power = min(max(power, broadcast<T>(T(LaneGuess::kLeast))), broadcast<T>(LaneGuess::kMost));
+  }
+  const V w = (lower + (upper - lower) * exp(power * log_base)) * -e;  // c = -expm1(w) / eps
+  const V small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
+  return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
+}
+
+// Moves every lane's weights from c to c + step and returns their new sums.
+template <class T>
+ADASPARSE_INLINE Vec<T> move_lanes(const T* z, int64_t n, double eps, Vec<T> c, Vec<T> step,
+                                   T* weights) {
+  using V = Vec<T>;
+  using X = Two<V>;
+  constexpr int width = Lanes<T>::count;
+  const T e = static_cast<T>(eps);
+  const X at{c, c}, move{step, step};
+  X mass = all<X>(0);
+  int64_t j = 0;
+  for (; j + 2 <= n; j += 2) {
+    const X t = (X{load(z + j * width), load(z + (j + 1) * width)} - at) * e + T(1);
+    const X p{load(weights + j * width), load(weights + (j + 1) * width)};
+    const X moved = moved_weight(p, t, move, eps);
+    mass = mass + moved;
+    store_two(weights + j * width, moved, 2 * width);
+  }
+  if (j < n) {
+    const V t = (load(z + j * width) - c) * e + 1;
+    const V moved = moved_weight(load(weights + j * width), t, step, eps);
+    mass.a += moved;
+    store(weights + j * width, moved);
+  }
+  return mass.a + mass.b;
+}
+
+// Solves one row per lane, for alpha from 1 to 2; lanes without a row hold -inf. `weights` gets p
+// at c, which `scale` normalizes.
+template <class T, class Map>
+void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t best_count,
+                 T* weights, Vec<T>& c, Vec<T>& scale) {
+  using V = Vec<T>;
+  V mass, slope;
+  c = V{};
+  if constexpr (!Map::kIsSparse) {
+    sum_lanes_at(map, z, n, c, weights, mass, slope);
+  } else if constexpr (Map::kIsCheap) {
+    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr));
+    mass = rise_lanes(map, z, n, static_cast<T>(tolerance<T>()), c, weights);
+  } else {
+    // From just above one, moves of p finish the work: Newton's step, then what is left.
+    constexpr bool is_float = sizeof(T) == 4;
+    const V rest = broadcast<T>(static_cast<T>(is_float ? kMoved : tolerance<T>()));
+    const V close = is_float ? broadcast<T>(static_cast<T>(kMovable)) : rest;
+    c = guess_lanes(z, n, best, best_count, map.eps());
+    V step{};
+    for (int pass = 0; pass < kMaxSteps; ++pass) {
+      sum_lanes_at(map, z, n, c, weights, mass, slope);
+      const V excess = mass - 1;
+      step = select(greater(mass, V{}), map.step(mass, slope), V{});
+      const V bound = select(greater(excess, V{}), close, rest);
+      const V next = select(greater(max(excess, -excess), bound), max(c + step, V{}), c);
+      if (!any(greater(max(next - c, c - next), V{}))) break;
+      c = next;
+    }
+    const V enough = 1 + rest;
+    for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
+      const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
+      step = select(moves, step, V{});
+      mass = select(moves, move_lanes(z, n, map.eps(), c, step, weights), mass);
+      c += step;
+      step = (mass - 1) / max(slope, broadcast<T>(1));
+    }
+  }
+  scale = select(greater(mass, V{}), 1 / mass, V{});
+}
+
+// `used` rows of n scores as n vectors with a row per lane, other lanes -inf; and the maximum of
+// every `width` scores of a row, one vector each: real scores of the row, mostly its largest.
+template <class T>
+void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes, T* best) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  V tile[width];
+  for (int64_t j = 0; j < n; j += width, best += width) {
+    V top = broadcast<T>(-infinity);
+    if (used == width && j + width <= n) {
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) tile[i] = load(rows + i * stride + j);
+      transpose<T>(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) {
+        top = max(top, tile[i]);
+        store(lanes + (j + i) * width, tile[i]);
+      }
+    } else {
+      for (int64_t k = j; k < smaller(n, j + width); ++k) {
+        for (int i = 0; i < width; ++i)
+          lanes[k * width + i] = i < used ? rows[i * stride + k] : -infinity;
+        top = max(top, load(lanes + k * width));
+      }
+    }
+    store(best, top);
+  }
+}
+
+// The way back, each lane multiplied by its factor.
+template <class T>
+void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used, Vec<T> factor, T* rows) {
+  constexpr int width = Lanes<T>::count;
+  Vec<T> tile[width];
+  int64_t j = 0;
+  if (used == width)
+    for (; j + width <= n; j += width) {
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) tile[i] = load(lanes + (j + i) * width) * factor;
+      transpose<T>(tile);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) store(rows + i * stride + j, tile[i]);
+    }
+  for (; j < n; ++j)
+    for (int i = 0; i < used; ++i) rows[i * stride + j] = lanes[j * width + i] * factor[i];
+}
+
+// Solved rows, one per lane: see Normalizer.
+template <class T>
+struct LaneNormalizers {
+  Vec<T> max, c, scale;
+  Normalizer row(int lane) const {
+    return {static_cast<double>(max[lane]), static_cast<double>(c[lane]),
+            static_cast<double>(scale[lane])};
+  }
+};
+
+// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row. Rows and weights,
+// which may be the same, are `stride` apart.
+template <class T, class Map>
+LaneNormalizers<T> forward_in_lanes(const Map& map, const T* rows, int64_t stride, int64_t n,
+                                    int used, T* lanes, T* weights) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  T *solved = lanes + n * width, *best = solved + n * width;
+  const int64_t count = (n + width - 1) / width;
+  rows_to_lanes(rows, stride, n, used, lanes, best);
+  V top = broadcast<T>(-infinity);
+  for (int64_t j = 0; j < count; ++j) top = max(top, load(best + j * width));
+  const V shift = select(greater(top, broadcast<T>(-infinity)), top, V{});
+  for (int64_t j = 0; j < count; ++j) store(best + j * width, load(best + j * width) - shift);
+  // NaN and +inf turn up as NaN here, which nothing else can.
+  Mask<T> nan{};
+  for (int64_t j = 0; j < n; ++j) {
+    const V z = load(lanes + j * width) - shift;
+    nan |= is_nan(z);
+    store(lanes + j * width, z);
+  }
+  V c, scale;
+  solve_lanes(map, lanes, n, best, count, solved, c, scale);
+  const V not_a_number = broadcast<T>(std::numeric_limits<T>::quiet_NaN());
+  scale = select(nan, not_a_number, scale);
+  lanes_to_rows(solved, stride, n, used, scale, weights);
+  return {select(nan, not_a_number, top), c, scale};
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

@@ -1,0 +1,156 @@
+// The normalizer of one row, and its weights.
+#pragma once
+
+#include <type_traits>
+
+#include "entmax/guess.h"
+#include "entmax/move.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+// Moves a row of weights from c to c + delta and returns their new sum.
+template <class T>
+double move_row(const T* row, int64_t n, T max, double eps, double c, double delta, T* weights) {
+  using X = Two<Vec<T>>;
+  constexpr int width = Lanes<T>::count;
+  const X shift = all<X>(max), at = all<X>(static_cast<T>(c));
+  const X move = all<X>(static_cast<T>(delta));
+  double total = 0;
+  for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
+    X mass = all<X>(0);
+    T* out = weights + begin;
+    for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
+      const X t = ((s - shift) - at) * static_cast<T>(eps) + T(1);
+      const X p{load_first(out + j, count, T(0)),
+                count > width ? load_first(out + j + width, count - width, T(0)) : Vec<T>{}};
+      const X moved = moved_weight(p, t, move, eps);
+      mass = mass + moved;
+      store_two(out + j, moved, count);
+    });
+    total += sum_two<T>(mass);
+  });
+  return total;
+}
+
+struct SolvedRow {
+  Normalizer normalizer;
+  bool has_weights;  // whether p at c is where the caller asked for it
+};
+
+// Solves one row. `scratch` holds n + two vectors. For maps that are expensive to evaluate, p at c
+// goes to `weights` unless that is null. `known` is a lower bound of max + c, if there is one.
+template <class T, class Map>
+SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weights,
+                    double known = -std::numeric_limits<double>::infinity()) {
+  const RowMaximum<T> top(row, n);
+  Normalizer out{static_cast<double>(top.max), 0, 1};
+  if (!out.is_regular()) return {out, false};
+
+  const double eps = map.eps();
+  if constexpr (!Map::kIsSparse) {
+    const Sums sums = sum_row(map, row, n, top.max, 0., weights);
+    if (weights)
+      out.scale = 1 / sums.mass;
+    else
+      out.c = std::log(sums.mass);
+    return {out, weights != nullptr};
+  } else {
+    const bool is_convex = eps > 0 && eps <= 1;
+    Guess guess;
+    if (is_convex) {
+      if constexpr (Map::kIsCheap)
+        guess.bound = guess.c = known > out.max ? known - out.max : bound_from_best(map, top);
+      else
+        guess = guess_row(row, n, eps, top, scratch);
+    }
+    const T* values = row;
+    T shift = top.max;
+    int64_t count = n;
+    if (Map::kIsCheap) weights = nullptr;  // evaluating once more costs as little as storing them
+    int64_t packed = -1;
+    if (guess.packed >= 0)
+      packed = pack_candidates(scratch, guess.packed, T(0), eps, guess.bound, scratch);
+    else if (Map::kIsCheap)
+      packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
+    else if (eps > 0)
+      packed = pack_few_candidates(row, n, top.max, eps, guess.bound, scratch);
+    if (packed >= 0) {
+      values = scratch;
+      count = packed;
+      shift = 0;
+    }
+    double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps);
+    double c = guess.c > guess.bound && guess.c < high ? guess.c : guess.bound;
+    double width = high;
+    Sums sums;
+    for (int step = 0; step < kMaxSteps; ++step) {
+      sums = sum_row(map, values, count, shift, c, weights);
+      const double excess = sums.mass - 1;
+      if (std::fabs(excess) <= tolerance<T>()) break;
+      (excess > 0 ? low : high) = c;
+      double delta = map.step(sums.mass, sums.slope);
+      if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
+        // Move p itself: by Newton's step, then by what is left.
+        for (int i = 0; i < kMoves && sums.mass - 1 > kMoved; ++i) {
+          sums.mass = move_row(values, count, shift, eps, c, delta, weights);
+          c += delta;
+          delta = (sums.mass - 1) / sums.slope;
+        }
+        break;
+      }
+      double next = c + delta;
+      // Up to alpha = 2 Newton's steps never fail but for leaving the bracket, when they come from
+      // above the root; beyond, the bracket must halve at least.
+      const bool is_slow = !is_convex && high - low > 0.5 * width;
+      width = high - low;
+      if (is_slow || !(next > low && next < high)) {
+        next = 0.5 * (low + high);
+        if (!(next > low && next < high)) break;  // neighbors: nothing lies between
+      }
+      if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c))) break;
+      c = next;
+    }
+    if (weights && values == scratch)
+      unpack_weights(row, n, top.max, eps, guess.bound, count, weights);
+    out.c = c;
+    out.scale = 1 / sums.mass;
+    return {out, weights != nullptr};
+  }
+}
+
+// Writes p of a solved row, and sigma to `slopes` unless that is null or p is there already.
+template <class T, class Map>
+void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row_solved, T* weights,
+                   T* slopes = nullptr) {
+  using V = Vec<T>;
+  const Normalizer& solved = row_solved.normalizer;
+  if (!solved.is_regular()) {
+    const T value = std::isnan(solved.max) ? std::numeric_limits<T>::quiet_NaN() : T(0);
+    fill(weights, n, value);
+    if (slopes) fill(slopes, n, T(0));
+    return;
+  }
+  const T scale = static_cast<T>(solved.scale);
+  if (row_solved.has_weights) {
+    if (scale != 1)
+      for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+        store_first(weights + j, p * scale, count);
+      });
+    return;
+  }
+  using X = Two<V>;
+  const X shift = all<X>(static_cast<T>(solved.max));
+  const X at = all<X>(static_cast<T>(map.at(solved.c)));
+  const X edge = all<X>(static_cast<T>(solved.c - 1 / map.eps()));
+  for_each_two(row, n, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
+    const X z = s - shift;
+    X p = all<X>(0), sigma = p;
+    if (Map::kIsCheap || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
+    store_two(weights + j, p * scale, count);
+    if (slopes) store_two(slopes + j, sigma * scale, count);
+  });
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

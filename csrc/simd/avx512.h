@@ -1,0 +1,109 @@
+// AVX-512: a mask is a bit per lane.
+#pragma once
+
+#include <immintrin.h>
+
+#include "simd/lanes.h"
+
+namespace adasparse {
+namespace ADASPARSE_ISA {
+
+template <class T>
+struct MaskOf;
+template <>
+struct MaskOf<float> {
+  using Type = __mmask16;
+};
+template <>
+struct MaskOf<double> {
+  using Type = __mmask8;
+};
+template <class T>
+using Mask = typename MaskOf<T>::Type;
+
+ADASPARSE_INLINE __mmask16 greater(FloatVector a, FloatVector b) {
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
+}
+ADASPARSE_INLINE __mmask8 greater(DoubleVector a, DoubleVector b) {
+  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_GT_OQ);
+}
+// a > b, or one of them is NaN
+ADASPARSE_INLINE __mmask16 greater_or_nan(FloatVector a, FloatVector b) {
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_NLE_UQ);
+}
+ADASPARSE_INLINE __mmask8 greater_or_nan(DoubleVector a, DoubleVector b) {
+  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
+                            _CMP_NLE_UQ);
+}
+ADASPARSE_INLINE __mmask16 is_nan(FloatVector a) {
+  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(a), _CMP_UNORD_Q);
+}
+ADASPARSE_INLINE __mmask8 is_nan(DoubleVector a) {
+  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(a),
+                            _CMP_UNORD_Q);
+}
+ADASPARSE_INLINE FloatVector select(__mmask16 m, FloatVector yes, FloatVector no) {
+  return reinterpret_cast<FloatVector>(
+      _mm512_mask_blend_ps(m, reinterpret_cast<__m512>(no), reinterpret_cast<__m512>(yes)));
+}
+ADASPARSE_INLINE DoubleVector select(__mmask8 m, DoubleVector yes, DoubleVector no) {
+  return reinterpret_cast<DoubleVector>(
+      _mm512_mask_blend_pd(m, reinterpret_cast<__m512d>(no), reinterpret_cast<__m512d>(yes)));
+}
+template <class M>
+ADASPARSE_INLINE unsigned bits(M m) {
+  return m;
+}
+template <class T>
+ADASPARSE_INLINE Mask<T> first_lanes(int count) {
+  return static_cast<Mask<T>>((1u << count) - 1);
+}
+ADASPARSE_INLINE FloatVector max(FloatVector a, FloatVector b) {
+  return reinterpret_cast<FloatVector>(
+      _mm512_max_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+}
+ADASPARSE_INLINE DoubleVector max(DoubleVector a, DoubleVector b) {
+  return reinterpret_cast<DoubleVector>(
+      _mm512_max_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+}
+ADASPARSE_INLINE FloatVector min(FloatVector a, FloatVector b) {
+  return reinterpret_cast<FloatVector>(
+      _mm512_min_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+}
+ADASPARSE_INLINE DoubleVector min(DoubleVector a, DoubleVector b) {
+  return reinterpret_cast<DoubleVector>(
+      _mm512_min_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+}
+ADASPARSE_INLINE FloatVector sqrt(FloatVector a) {
+  return reinterpret_cast<FloatVector>(_mm512_sqrt_ps(reinterpret_cast<__m512>(a)));
+}
+ADASPARSE_INLINE DoubleVector sqrt(DoubleVector a) {
+  return reinterpret_cast<DoubleVector>(_mm512_sqrt_pd(reinterpret_cast<__m512d>(a)));
+}
+template <class M>
+ADASPARSE_INLINE bool every(M m) {
+  return m == static_cast<M>(~M{});
+}
+
+// See generic.h.
+template <class T>
+ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {
+  const unsigned chosen = bits(mask);
+  if constexpr (sizeof(T) == 4)
+    store(to, reinterpret_cast<FloatVector>(
+                  _mm512_maskz_compress_ps(mask, reinterpret_cast<__m512>(v))));
+  else
+    store(to, reinterpret_cast<DoubleVector>(
+                  _mm512_maskz_compress_pd(mask, reinterpret_cast<__m512d>(v))));
+  return __builtin_popcount(chosen);
+}
+template <class T>
+ADASPARSE_INLINE Vec<T> expand_load(const T* from, Mask<T> mask) {
+  if constexpr (sizeof(T) == 4)
+    return reinterpret_cast<FloatVector>(_mm512_maskz_expandloadu_ps(mask, from));
+  else
+    return reinterpret_cast<DoubleVector>(_mm512_maskz_expandloadu_pd(mask, from));
+}
+
+}  // namespace ADASPARSE_ISA
+}  // namespace adasparse

@@ -1,0 +1,114 @@
+// Every measured constant of the kernels: what it decides and how it was measured.
+//
+// Unless an entry says more, the record is this: the value was chosen among its neighbors by the
+// time of `adasparse bench attention` or `adasparse bench ops` on an AMD EPYC with AVX-512 and 2
+// threads. The curves around these values are flat, so other processors lose little; to tune for
+// one, change a constant, rebuild and run the command again. None of them changes a result by more
+// than rounding, and none depends on the number of threads, so results do not either.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace adasparse {
+
+// ---------------------------------------------------------------- tasks
+
+// Numbers in the rows of one task of a row operator or loss: about the size of an L2 cache with
+// inputs and outputs, and enough to hide the cost of taking a task.
+constexpr int64_t kBlockNumbers = 32768;
+// A task of a row operator has a multiple of this many rows, so that lanes of any width are full.
+constexpr int64_t kRowMultiple = 16;
+// Heads of a sequence form one task if each thread then still gets this many sequences.
+constexpr int64_t kSequencesPerThread = 4;
+
+// ---------------------------------------------------------------- rows
+
+// Up to here the row operator solves one row per lane, rather than one row at a time. Attention,
+// whose rows are in the cache already, does so up to kLaneKeys.
+constexpr int64_t kOperatorLaneRow = 64;
+constexpr int64_t kLaneKeys = 128;
+// Vectors at the start of a row from which the share of candidates is estimated.
+constexpr int64_t kSampledVectors = 8;
+// Bounds of c are improved until the sum is within this of one. Further steps cost more than they
+// save the steps that follow.
+constexpr double kGuessSlack = 0.03;
+
+// The fitted part of guess_lanes: how far log N has moved from its value at the cheap alpha below
+// to that at the cheap alpha above is 1 - base^power. Fitted by least squares to rows of Gaussian
+// scores of several spreads and lengths; the script was not kept. A bad guess costs a step of
+// Newton's method, never accuracy.
+struct LaneGuess {
+  static double base(double eps) { return eps < 0.5 ? 1 - 2 * eps : 2 - 2 * eps; }
+  static constexpr double kPower = 1.4;  // for alpha > 1.5, where the shape varies little
+  // For alpha < 1.5: kConstant + kGap (upper - lower) - kLower lower, within the two bounds.
+  static constexpr double kConstant = 1.86, kGap = 0.39, kLower = 0.78;
+  static constexpr double kLeast = 0.8, kMost = 3;
+};
+
+// ---------------------------------------------------------------- attention, forward
+
+// Queries scored together: a multiple of the rows of every register tile (12, 6 and 4). Their
+// scores of one chunk of keys fit an L1 cache.
+constexpr int64_t kStripRows = 24;
+// Keys scored at a time while candidates are selected, and summed at a time in products.
+constexpr int64_t kChunkKeys = 256;
+// A strip of scores of up to this many keys fits an L2 cache: rows with many candidates are then
+// selected from all scores at once, which bounds the normalizer better than chunk by chunk.
+constexpr int64_t kCachedKeys = 4096;
+// Share of candidates in the first chunk of keys above which a row is solved without selecting any,
+// and above which its scores are computed before candidates are selected.
+constexpr double kBroadSample = 0.8, kManySample = 0.15;
+// Up to this many queries per head of keys, packing the keys into panels does not pay.
+constexpr int64_t kUnpackedQueries = 3;
+// Rows that see at most one in this many of the keys are too few to call a head dense.
+constexpr int64_t kFewKeys = 4;
+// Candidates of a row that are not worth a better bound of its normalizer.
+constexpr int64_t kLooseCandidates = 128;
+// Heads of single queries (decoding) that one task scores, one sequence per lane.
+constexpr int64_t kDecodeHeads = 8;
+
+// ---------------------------------------------------------------- what is saved for backward
+
+// Up to this many keys, and queries of a head, weights are saved whole rather than as a support.
+constexpr int64_t kWholeKeys = 64, kWholeQueries = 1024;
+// Bytes that the support of one call may take; heads beyond that are recomputed in backward. A
+// choice, not a measurement: 512 MiB hold 64 Mi entries of float32.
+constexpr int64_t kSupportBytes = int64_t{1} << 29;
+// A row may always keep this many entries, within kSupportBytes.
+constexpr int64_t kLeastRowLimit = 64;
+// Density from which recomputing a head costs less than walking its support. For few keys the
+// support is never worse.
+constexpr int64_t kSupportKeys = 32;
+constexpr double kDenseShare = 0.5;
+
+// ---------------------------------------------------------------- attention, backward
+
+// Density of whole weights from which products of matrices beat walking what is not zero.
+constexpr double kWholeDenseShare = 0.4;
+// Queries of a task that walks the support, and of a transposed tile of entries.
+constexpr int64_t kWalkRows = 128;
+// Entries that are walked and summed before the next chunk: they are still in an L2 or L3 cache.
+constexpr int64_t kChunkEntries = int64_t{1} << 19;
+// Tasks wanted for sums over queries, and the bytes they add up in where possible (an L2 cache).
+constexpr int64_t kSumTasks = 16, kSumBytes = int64_t{1} << 18;
+// Keys of a tile of entries that is transposed, and the entries per row of a tile from which
+// transposing pays.
+constexpr int64_t kTileKeys = 256, kTileEntries = 8;
+// Rows of a tile, and entries of a row, that are fetched ahead of their use.
+constexpr int64_t kRowsAhead = 3, kEntriesAhead = 4;
+// Dense heads: at least this many queries per chunk, the number of chunks wanted over all heads,
+// and the bytes that their sums may take where possible.
+constexpr int64_t kChunkRows = 240, kDenseTasks = 64, kChunkBytes = int64_t{1} << 27;
+
+// ---------------------------------------------------------------- memory
+
+// Scratch memory that a thread keeps for its next call.
+constexpr int kKeptBlocks = 16;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kKeptBytes = 0;  // so that AddressSanitizer sees a use after the end
+#else
+constexpr size_t kKeptBytes = size_t{8} << 20;
+#endif
+
+}  // namespace adasparse

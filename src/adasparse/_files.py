@@ -1,0 +1,162 @@
+"""Files: atomic writing, SHA-256 hashes, and reading of UTF-8 text, plain or gzip."""
+
+import gzip
+import hashlib
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+
+
+def write_with(
+    path: str | Path, write: Callable[[Path], object], *, make_folders: bool = False
+) -> None:
+    """Have ``write`` fill a file under a temporary name, then rename it: never half written.
+
+    The content is on the disk before the name is.
+
+    Args:
+        path: Path of the file.
+        write: Called with the temporary path.
+        make_folders: Whether to create the folders on the way.
+    """
+    path = Path(path)
+    if make_folders:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        write(temporary)
+        sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | Path, content: str | bytes, *, make_folders: bool = False) -> None:
+    """Write text in UTF-8, or bytes: the file is there whole or not at all."""
+    data = content.encode() if isinstance(content, str) else content
+    write_with(path, lambda temporary: temporary.write_bytes(data), make_folders=make_folders)
+
+
+def sync(path: str | Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_hash(path: str | Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class TextFile:
+    """A UTF-8 text file, plain or gzip (recognized by its content), read once from front to end.
+
+    Only a newline (or a carriage return and a newline) ends a line: the other separators of Unicode
+    are text. After the last line, ``num_lines`` and ``sha256`` (of the bytes on disk) are those of
+    the whole file.
+
+    Args:
+        path: Path of the file.
+        stream: Read this instead; the path is its name in messages.
+        may_be_empty: Whether a file without a single line is accepted.
+    """
+
+    def __init__(
+        self, path: str | Path, *, stream: BinaryIO | None = None, may_be_empty: bool = False
+    ) -> None:
+        self.path, self._stream, self._may_be_empty = Path(path), stream, may_be_empty
+        if stream is None and not self.path.exists():
+            raise FileNotFoundError(f"There is no file {self.path}.")
+        if stream is None and self.path.is_dir():
+            raise IsADirectoryError(f"A text file is needed; {self.path} is a folder.")
+        self.num_lines = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what was read so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines without their ends; a byte order mark at the beginning is skipped.
+
+        Raises:
+            ValueError: Names the line that is not UTF-8 or has a NUL byte, or says that the file
+                is empty or its compression damaged.
+        """
+        return (self._decode(line.removesuffix(b"\n")) for line in self._raw_lines())
+
+    def text(self) -> str:
+        """Return the whole text, with newlines alone as line ends; raises as ``lines`` does."""
+        return "".join(
+            self._decode(line.removesuffix(b"\n")) + "\n" * line.endswith(b"\n")
+            for line in self._raw_lines()
+        )
+
+    def _raw_lines(self) -> Iterator[bytes]:
+        stream = self._stream or self.path.open("rb", buffering=0)
+        with io.BufferedReader(_HashingReader(stream, self._digest), 1 << 17) as raw:
+            is_gzip = raw.peek(2)[:2] == _GZIP
+            text = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_gzip else raw
+            try:
+                for line in text:
+                    self.num_lines += 1
+                    yield line
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(
+                    f"{self.path} must be a whole gzip file; it is damaged or cut off after line "
+                    f"{self.num_lines} ({error})."
+                ) from error
+        if self.num_lines == 0 and not self._may_be_empty:
+            raise ValueError(f"{self.path} must have text; it is empty.")
+
+    def _decode(self, line: bytes) -> str:
+        if self.num_lines == 1:
+            line = line.removeprefix(_BOM)
+        line = line.removesuffix(b"\r")
+        if b"\0" in line:
+            raise ValueError(
+                f"{self.path} must be UTF-8 text; line {self.num_lines} has a NUL byte. Is it "
+                "UTF-16? Convert it: iconv -f UTF-16 -t UTF-8."
+            )
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.path} must be UTF-8; line {self.num_lines} is not, at its byte "
+                f"{error.start + 1} (0x{line[error.start]:02x}: {error.reason}). If it is "
+                "Latin-1, convert it: iconv -f LATIN1 -t UTF-8."
+            ) from error
+
+
+class _HashingReader(io.RawIOBase):
+    """The bytes of a file, hashed while they pass: a pipe can be read only once."""
+
+    def __init__(self, file: BinaryIO, digest: "hashlib._Hash") -> None:
+        self._file, self._digest = file, digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._digest.update(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,1 @@
+"""Dispersion of attention in long contexts."""

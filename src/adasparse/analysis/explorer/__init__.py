@@ -1,0 +1,1 @@
+"""The explorer: measures and recorded sentences as an interactive page."""

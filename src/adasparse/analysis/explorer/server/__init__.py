@@ -1,0 +1,1 @@
+"""The live explorer: a local web server around one model."""

@@ -1,0 +1,1 @@
+"""Recordings of attention: from a model to sparse weights of every head."""

@@ -1,0 +1,1 @@
+"""Tokens of recorded sentences: their text, their words and their annotations."""

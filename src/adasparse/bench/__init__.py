@@ -1,0 +1,1 @@
+"""Benchmarks of operators and attention, as run by ``adasparse bench``."""

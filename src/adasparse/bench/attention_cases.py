@@ -1,0 +1,70 @@
+"""Cases of the attention benchmark, each with the bar it should reach."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from adasparse.bench.calls import PACKAGE
+from adasparse.bench.gemm import GemmCase
+from adasparse.bench.memory import MemoryCase
+from adasparse.bench.results import Row, Settings
+from adasparse.bench.timed_case import TimedCase
+
+
+class Case(Protocol):
+    """A case to measure."""
+
+    @property
+    def name(self) -> str:
+        """Name on the command line."""
+
+    @property
+    def title(self) -> str:
+        """Name in tables."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape ``(b, h, n, d)`` of query, key and value."""
+
+    def quick(self) -> "Case":
+        """Return a smaller case without a bar."""
+
+    def obstacle(self) -> str | None:
+        """Return why this cannot run here, or None."""
+
+    def rows(self, settings: Settings) -> Iterable[Row]:
+        """Measure."""
+
+
+CASES: tuple[Case, ...] = (
+    TimedCase(name="n64", batch=8, length=64, bars=(1.5, 0.8)),
+    TimedCase(name="n512", length=512, bars=(2.5, 1.0)),
+    TimedCase(name="n2048", length=2048, bars=(4.0, 1.3)),
+    TimedCase(name="n4096", length=4096, bars=(5.0, 1.4)),
+    TimedCase(name="n8192", length=8192, bars=(6.0, 1.5)),
+    TimedCase(name="causal", title="α = 1.5, causal", length=4096, is_causal=True, bars=(3.5, 1.2)),
+    TimedCase(
+        name="translation",
+        title="α = 1.5, translation",
+        batch=128,
+        length=24,
+        head_dim=32,
+        is_padded=True,
+        dropout_p=0.1,
+        bars=(1.2, 0.8),
+    ),
+    *(
+        TimedCase(
+            name=f"learned-n{length}",
+            title="learned α per head",
+            batch=batch,
+            length=length,
+            alpha=None,
+            bars=(bar, 0.6),
+        )
+        for batch, length, bar in ((8, 64, 1.0), (1, 512, 1.2), (1, 2048, 1.4))
+    ),
+    TimedCase(name="softmax", title="α = 1", length=2048, alpha=1.0, bars=(0.8, 0.7)),
+    TimedCase(name="package", length=2048, baseline=PACKAGE, bars=(60.0, 60.0)),
+    MemoryCase(name="memory", shape=(1, 8, 16384, 64), bar=1.0),
+    GemmCase(name="gemm", shape=(1, 8, 4096, 64), size=2048, bar=0.65),
+)

@@ -1,0 +1,82 @@
+"""Results of benchmarks: the settings of a run, and a record that names command and machine."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+
+from adasparse import diagnostics
+
+Result = dict[str, Any]
+Row = dict[str, Any]
+#: Called with what is being measured, how much of the whole is done, and how much there is.
+Progress = Callable[[str, int, int], object]
+
+#: Seconds for the rounds of a long comparison, which gets a few rounds even if they take longer.
+COMPARISON_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of one run of a benchmark.
+
+    Args:
+        benchmark: Name of the command.
+        threads: CPU threads; None is torch's choice.
+        repeats: Rounds; None is the usual number.
+        seconds: Time limit for the rounds of one comparison.
+        seed: Seed of the random numbers.
+        is_quick: Whether to measure at smaller sizes.
+        cases: Names of the cases to run; empty for all.
+    """
+
+    benchmark: str
+    threads: int | None
+    repeats: int | None
+    seconds: float = math.inf
+    seed: int
+    is_quick: bool
+    cases: tuple[str, ...] = ()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of each comparison."""
+        return self.repeats or (3 if self.is_quick else 30)
+
+    @property
+    def num_threads(self) -> int:
+        """Threads in use while measuring."""
+        return self.threads or torch.get_num_threads()
+
+    def result(self, *, skipped: list[str], **measured: object) -> Result:
+        """Return the record of the run: its command, its machine and its measurements."""
+        options = f"--threads {self.num_threads} --repeats {self.rounds} --seed {self.seed}"
+        options += " --quick" * self.is_quick + "".join(f" --case {name}" for name in self.cases)
+        return {
+            "benchmark": self.benchmark,
+            "command": f"adasparse bench {self.benchmark} {options}",
+            "machine": {
+                "cpu": diagnostics.processor()["model"],
+                "isa": diagnostics.kernels()["isa"] or "plain PyTorch",
+                "threads": self.num_threads,
+                "date": datetime.now(timezone.utc).date().isoformat(),
+                **diagnostics.versions(),
+            },
+            "seed": self.seed,
+            "repeats": self.rounds,
+            "quick": self.is_quick,
+            "skipped": skipped,
+            **measured,
+        }
+
+
+def signature(result: Result) -> str:
+    """Return the machine and the versions behind the numbers, in one line."""
+    facts = {name: result["machine"][name] for name in ("cpu", "isa", "threads", "torch")}
+    signed = {**facts, "seed": result["seed"], "v": result["machine"]["adasparse"]}
+    return f"{result['benchmark']} | " + " ".join(
+        f"{name}:{str(value).replace(' ', '-')}" for name, value in signed.items()
+    )

@@ -1,0 +1,89 @@
+"""Checks of arguments that the operator, the losses and attention share."""
+
+import math
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def check_scores(scores: Tensor, dim: int) -> int:
+    """Raise unless ``scores`` can be normalized along ``dim``; return ``dim`` counted from 0."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a tensor; got {type(scores).__name__}.")
+    if scores.dtype not in DTYPES:
+        raise TypeError(
+            "scores must be float32, float64, bfloat16 or float16; "
+            f"got {scores.dtype}. Convert them with .float() first."
+        )
+    if scores.layout != torch.strided:
+        raise TypeError(f"scores must be a dense (strided) tensor; got {scores.layout}.")
+    rank = max(scores.dim(), 1)
+    if not -rank <= dim < rank:
+        raise IndexError(f"dim must be from {-rank} to {rank - 1}; got {dim}.")
+    return dim % rank
+
+
+def number_as_alpha(alpha: float, lowest: float = 1.0) -> float:
+    """Return an alpha that is no tensor, or raise."""
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+        raise TypeError(f"alpha must be a number or a tensor; got {type(alpha).__name__}.")
+    if not lowest <= alpha < math.inf:
+        raise ValueError(f"alpha must be at least {lowest:g} and finite; got {alpha}.")
+    return alpha
+
+
+def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float = 1.0) -> Tensor:
+    """Return alpha as a tensor of rank 0, or of that of ``scores`` with size 1 along ``dim``."""
+    if not isinstance(alpha, Tensor):
+        return torch.tensor(number_as_alpha(alpha, lowest), dtype=torch.float64)
+    if not alpha.is_floating_point():
+        raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
+    if alpha.dim() == 0:
+        return alpha
+    if alpha.device != scores.device:
+        raise ValueError(
+            f"alpha must be on the device of scores, {scores.device}; got {alpha.device}."
+        )
+    expected = list(scores.shape)
+    expected[dim : dim + 1] = [1] if scores.dim() else []
+    padded = [1] * (len(expected) - alpha.dim()) + list(alpha.shape)
+    if len(padded) != len(expected) or any(
+        got not in (1, want) for got, want in zip(padded, expected, strict=True)
+    ):
+        raise ValueError(
+            f"alpha must broadcast to {tuple(expected)}, the shape of scores "
+            f"{tuple(scores.shape)} with size 1 along dim {dim}; got {tuple(alpha.shape)}."
+        )
+    return alpha.reshape(padded)
+
+
+def check_alpha_values(alpha: Tensor, lowest: float) -> None:
+    """Raise if an alpha in CPU memory is below ``lowest``; others would stall the device."""
+    if alpha.device.type != "cpu":
+        return
+    is_fine = alpha.item() >= lowest if alpha.numel() == 1 else bool((alpha >= lowest).all())
+    if not is_fine:
+        smallest = (alpha.isnan().any().item() and math.nan) or alpha.min().item()
+        raise ValueError(f"alpha must be at least {lowest:g}; got {smallest}.")
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """``(..., n)`` as contiguous ``(rows, n)``."""
+    return x.contiguous().view(-1, x.shape[-1]) if x.numel() else x.reshape(0, x.shape[-1])
+
+
+def alpha_rows(alpha: Tensor, batch: torch.Size) -> Tensor:
+    """Alpha in float64: one value, or one for each of the rows of ``batch``."""
+    alpha = alpha.detach().double()
+    if alpha.numel() == 1:
+        return alpha
+    return alpha.expand(*batch, 1).reshape(-1).contiguous()
+
+
+def sum_to_alpha(grad_rows: Tensor, alpha: Tensor, batch: torch.Size) -> Tensor:
+    """Add up the gradients of rows that share an alpha."""
+    if alpha.numel() == 1:
+        return grad_rows.sum().reshape(alpha.shape).to(alpha)
+    return grad_rows.reshape(*batch, 1).sum_to_size(alpha.shape).to(alpha)

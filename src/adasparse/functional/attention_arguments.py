@@ -1,0 +1,320 @@
+"""The arguments of attention, checked and brought into the one form that kernels take."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from adasparse.functional.arguments import DTYPES, check_alpha_values, number_as_alpha
+from adasparse.kernels import AttentionProblem
+from adasparse.kernels.problem import build, with_tensors
+
+
+def attention_problem(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    alpha: float | Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_lengths: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    enable_gqa: bool = False,
+) -> tuple[AttentionProblem, tuple[int, ...]]:
+    """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
+
+    The tensors keep the dtypes of the caller; ``prepared`` converts them.
+    """
+    _check_tensors(query, key, value)
+    query, key, value = _autocast(query, key, value)
+    _check_dtypes(query, key, value)
+    shapes = query.shape, key.shape, value.shape
+    rank = max(map(len, shapes))
+    batch: tuple[int, ...] = shapes[0][:-3]
+    # Most calls have nothing to broadcast.
+    if min(map(len, shapes)) != 4 or not shapes[0][:2] == shapes[1][:2] == shapes[2][:2]:
+        query, key, value, batch = _merge_batch(query, key, value)
+        query, key, value = _match_heads(query, key, value, enable_gqa)
+        shapes = query.shape, key.shape, value.shape
+    _check_sizes(*shapes)
+    _, num_heads, num_queries, head_dim = shapes[0]
+    rows = (*batch, num_heads, num_queries)
+    if attn_mask is not None:
+        attn_mask = _as_mask(attn_mask, (*rows, shapes[1][2]), query)
+    if key_lengths is not None:
+        key_lengths = _as_key_lengths(key_lengths, batch, query)
+    if alibi_slopes is not None:
+        _check_slopes(alibi_slopes, query)
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
+    if scale is not None and not isinstance(scale, (int, float)):
+        raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
+    window_left, window_right = _window_sides(window)
+    fields = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "alpha": _as_alpha(alpha, (*rows, 1), query),
+        "mask": attn_mask,
+        "slopes": alibi_slopes,
+        "key_lengths": key_lengths,
+        "seed": torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
+        "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
+        "is_causal": is_causal,
+        "dropout_p": dropout_p,
+        "window_left": window_left,
+        "window_right": window_right,
+    }
+    return build(AttentionProblem, fields), rows[: rank - 2]
+
+
+def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    if window is None:
+        return None, None
+    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
+    if not is_pair or not all(
+        side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= 0)
+        for side in window
+    ):
+        raise ValueError(
+            "window must be a pair (left, right) of numbers of keys from 0 up, None for no limit; "
+            f"got {window!r}."
+        )
+    left, right = window
+    return left, right
+
+
+def compute_dtype(problem: AttentionProblem) -> torch.dtype:
+    """Return float32 or float64, which alpha above 2 needs too, being steep at the edge.
+
+    Raises if an alpha in CPU memory is below 1; others would stall the device.
+    """
+    alpha = problem.alpha
+    if not alpha.is_cpu or not alpha.numel():
+        values = [1.0]
+    elif alpha.numel() == 1:
+        values = [alpha.item()]
+    elif alpha.dim() == 1:
+        values = alpha.tolist()  # quicker than an operation, for one number per head
+    else:
+        values = [x.item() for x in alpha.detach().aminmax()]
+    if not all(x >= 1 for x in values):
+        check_alpha_values(alpha, 1.0)
+    is_steep = problem.query.dtype == torch.float64 or max(values) > 2
+    return torch.float64 if is_steep else torch.float32
+
+
+def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``x`` in ``dtype`` with a contiguous last dimension."""
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
+    """Return the problem in the form that kernels read; no more than that is copied."""
+    query, alpha, mask, slopes = problem.query, problem.alpha, problem.mask, problem.slopes
+    if alpha.device != query.device:
+        alpha = alpha.to(query.device)
+    if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
+        mask = mask.to(dtype)
+    return with_tensors(
+        problem,
+        {
+            "query": readable(query, dtype),
+            "key": readable(problem.key, dtype),
+            "value": readable(problem.value, dtype),
+            "alpha": (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double(),
+            "mask": mask,
+            "slopes": None if slopes is None else slopes.double().contiguous(),
+        },
+    )
+
+
+def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
+    if query[3] != key[3]:
+        raise ValueError(
+            f"query (..., q, d) and key (..., k, d) must agree on d; got {query[3]} and {key[3]}."
+        )
+    if key[2] != value[2]:
+        raise ValueError(
+            f"key (..., k, d) and value (..., k, e) must agree on k; got {key[2]} and {value[2]}."
+        )
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor; got {type(x).__name__}.")
+        if x.layout != torch.strided:
+            raise TypeError(f"{name} must be a dense (strided) tensor; got {x.layout}.")
+        if x.dim() < 2:
+            raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
+    _check_device("key", key, query)
+    _check_device("value", value, query)
+
+
+def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cast as autocast does for PyTorch's own attention; float64 stays."""
+    device = "cpu" if query.is_cpu else query.device.type
+    if device != "cpu" and not torch.amp.is_autocast_available(device):
+        return query, key, value
+    if not torch.is_autocast_enabled(device):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    query, key, value = (
+        x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x
+        for x in (query, key, value)
+    )
+    return query, key, value
+
+
+def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
+        raise TypeError(
+            "query, key and value must all be float32, float64, bfloat16 or float16; "
+            f"got {query.dtype}, {key.dtype} and {value.dtype}."
+        )
+
+
+def _merge_batch(
+    query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...]]:
+    """Broadcast the leading dimensions and merge them into one; views where strides allow."""
+    shapes = [x.shape[:-3] for x in (query, key, value)]
+    try:
+        batch = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        raise ValueError(
+            "the batch dimensions of query, key and value must broadcast against each other; "
+            f"got {', '.join(str(tuple(shape)) for shape in shapes)}."
+        ) from None
+    query, key, value = (_expand_batch(x, batch) for x in (query, key, value))
+    return query, key, value, batch
+
+
+def _inner(x: Tensor) -> tuple[int, ...]:
+    """Return the last three sizes, the first of them 1 where there are fewer."""
+    return (1,) * (3 - x.dim()) + tuple(x.shape[-3:])
+
+
+def _expand_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """``(..., h, n, d)`` as ``(b, h, n, d)``, of which only the batch is expanded."""
+    inner = _inner(x)
+    return x.expand(*batch, *inner).reshape(math.prod(batch), *inner)
+
+
+def _keep_batch(x: Tensor, batch: tuple[int, ...]) -> Tensor:
+    """Give the same rank 4, with size 1 in front where all of the batch shares ``x``."""
+    inner = _inner(x)
+    if math.prod(x.shape[:-3]) == 1:
+        return x.reshape(1, *inner)
+    return _expand_batch(x, batch)
+
+
+def _match_heads(
+    query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Expand one head where it must be; keys and values may have fewer than queries."""
+    h, g, value_heads = query.shape[1], key.shape[1], value.shape[1]
+    shared = value_heads if g == 1 else g
+    is_fine = h == shared or 1 in (h, shared) or (enable_gqa and shared and h % shared == 0)
+    if not is_fine or value_heads not in (1, shared):
+        raise ValueError(
+            "query, key and value must have as many heads as each other, or 1; "
+            f"got {h}, {g} and {value_heads}. "
+            + (
+                "With enable_gqa=True, those of query may be a multiple of the others."
+                if enable_gqa
+                else "With enable_gqa=True, heads of query share those of key and value."
+            )
+        )
+    if g != value_heads:
+        key, value = (x.expand(-1, shared, -1, -1) for x in (key, value))
+    if h != shared and h == 1:
+        query = query.expand(-1, shared, -1, -1)
+    return query, key, value
+
+
+def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
+    missing = len(target) - len(shape)
+    return missing >= 0 and all(
+        got in (1, want) for got, want in zip(shape, target[missing:], strict=True)
+    )
+
+
+def _check_device(name: str, x: Tensor, query: Tensor) -> None:
+    if x.device != query.device:
+        raise ValueError(f"{name} must be on the device of query, {query.device}; got {x.device}.")
+
+
+def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Tensor:
+    """Return alpha of rank 0, or 1 if it has one value per head, or 4; numbers on the CPU."""
+    if not isinstance(alpha, Tensor):
+        number = number_as_alpha(alpha)
+        return torch.full((1, 1, 1, 1), number, dtype=torch.float64, device="cpu")
+    if not alpha.is_floating_point():
+        raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
+    if alpha.dim() == 0:
+        return alpha
+    _check_device("alpha", alpha, query)
+    if alpha.dim() == 1 and alpha.shape[0] in (1, query.shape[1]):
+        return alpha
+    if alpha.dim() == 1 or not _broadcasts(alpha.shape, rows):
+        raise ValueError(
+            f"alpha must be a number, have the shape ({query.shape[1]},), one per head, or "
+            f"broadcast to {rows}; got {tuple(alpha.shape)}."
+        )
+    return alpha if alpha.dim() == 4 == len(rows) else _keep_batch(alpha, rows[:-3])
+
+
+def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or (mask.dtype != torch.bool and not mask.is_floating_point()):
+        raise TypeError(
+            "attn_mask must be a bool tensor, True where a key takes part, or a floating point "
+            f"one to add; got {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}."
+        )
+    _check_device("attn_mask", mask, query)
+    if not _broadcasts(mask.shape, scores):
+        raise ValueError(
+            f"attn_mask must broadcast to {scores}, the shape of the scores; "
+            f"got {tuple(mask.shape)}."
+        )
+    return mask if mask.dim() == 4 == len(scores) else _keep_batch(mask, scores[:-3])
+
+
+def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> Tensor:
+    if not isinstance(lengths, Tensor) or (
+        lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool
+    ):
+        raise TypeError(
+            "key_lengths must be an integer tensor; got "
+            f"{lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__}."
+        )
+    _check_device("key_lengths", lengths, query)
+    if not _broadcasts(lengths.shape, batch):
+        raise ValueError(
+            f"key_lengths must have the shape of the batch, {tuple(batch)}; "
+            f"got {tuple(lengths.shape)}."
+        )
+    if lengths.dtype != torch.int64 or lengths.shape != batch or lengths.dim() != 1:
+        lengths = lengths.long().expand(batch).reshape(-1)
+    return lengths.contiguous()
+
+
+def _check_slopes(slopes: Tensor, query: Tensor) -> None:
+    if not isinstance(slopes, Tensor) or not slopes.is_floating_point():
+        raise TypeError(
+            "alibi_slopes must be a floating point tensor; got "
+            f"{slopes.dtype if isinstance(slopes, Tensor) else type(slopes).__name__}."
+        )
+    _check_device("alibi_slopes", slopes, query)
+    if slopes.shape != query.shape[1:2]:
+        raise ValueError(
+            f"alibi_slopes must have the shape ({query.shape[1]},), one per head; "
+            f"got {tuple(slopes.shape)}."
+        )

@@ -1,0 +1,41 @@
+"""The backend ``cpu``: the compiled C++ core, for CPU tensors."""
+
+from adasparse.kernels.cpu.attention import (
+    SavedSupport,
+    SavedWeights,
+    attention_backward,
+    attention_forward,
+    attention_only_scores,
+    attention_support,
+)
+from adasparse.kernels.cpu.losses import SavedLoss, empty_loss_saved, loss_backward, loss_forward
+from adasparse.kernels.cpu.native import (
+    available_isas,
+    has_openmp,
+    is_available,
+    isa,
+    missing_reason,
+    use_isa,
+)
+from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
+
+__all__ = [
+    "SavedLoss",
+    "SavedSupport",
+    "SavedWeights",
+    "attention_backward",
+    "attention_forward",
+    "attention_only_scores",
+    "attention_support",
+    "available_isas",
+    "empty_loss_saved",
+    "entmax_backward",
+    "entmax_forward",
+    "has_openmp",
+    "is_available",
+    "isa",
+    "loss_backward",
+    "loss_forward",
+    "missing_reason",
+    "use_isa",
+]

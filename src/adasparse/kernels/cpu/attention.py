@@ -1,0 +1,274 @@
+"""Attention by the compiled kernels.
+
+The extension decides what is saved for backward: whole weights, or the support of sparse heads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adasparse.kernels.cpu import native
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedWeights:
+    """All weights ``(b, h, q, k)``, saved where keys are few."""
+
+    weights: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedSupport:
+    """The support of each row.
+
+    Args:
+        state: State of the solver ``(b, h, q, 3)`` in float64.
+        offsets: ``(b h q + 1,)``: first entry of each row, and the end.
+        index: Keys of the entries, in int32; dense heads have none.
+        weight: Weights of the entries.
+        is_dense: ``(b h,)``: whether a head is recomputed in the backward pass.
+    """
+
+    state: Tensor
+    offsets: Tensor
+    index: Tensor
+    weight: Tensor
+    is_dense: Tensor
+
+
+_NO_STRIDES: tuple[int, ...] = (0, 0, 0, 0)
+
+
+def _rows(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, ...]]:
+    """Return address and strides of ``(b, h, n, size)`` whose last dimension is contiguous."""
+    strides = x.stride()
+    if x.dtype != dtype or len(strides) != 4 or (strides[3] != 1 and x.shape[3] > 1):
+        raise ValueError(
+            f"{name} must have rank 4, {dtype} and a contiguous last dimension; "
+            f"got {x.dtype}, shape {tuple(x.shape)} and strides {strides}."
+        )
+    return x.data_ptr(), strides
+
+
+def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
+    query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
+    native.check_available()
+    dtype = query.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"attention kernels take float32 or float64; got {dtype}.")
+    query_data, query_strides = _rows(query, dtype, "query")
+    key_data, key_strides = _rows(key, dtype, "key")
+    value_data, value_strides = _rows(value, dtype, "value")
+    batch, heads, q, d = query.shape
+    key_batch, groups, k, key_d = key.shape
+    value_batch, value_groups, value_k, e = value.shape
+    if not (
+        batch == key_batch == value_batch
+        and 0 < groups == value_groups
+        and heads % groups == 0
+        and k == value_k
+        and d == key_d
+    ):
+        raise ValueError(
+            "query (b, h, q, d), key (b, g, k, d) and value (b, g, k, e) must agree, and g must "
+            f"divide h; got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+        )
+    # Broadcast dimensions get a stride of zero; the tensors stay as they are.
+    alpha = problem.alpha.expand(batch, heads, q, 1)
+    if alpha.dtype != torch.float64:
+        raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
+    kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
+    if mask is not None:
+        is_bool = mask.dtype == torch.bool
+        if not is_bool and mask.dtype != dtype:
+            raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
+        kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
+        mask_data, mask_strides = mask.data_ptr(), mask.expand(batch, heads, q, k).stride()
+    return native.extension.AttentionInput(
+        is_double=dtype == torch.float64,
+        batch=batch,
+        heads=heads,
+        groups=groups,
+        q=q,
+        k=k,
+        d=d,
+        e=e,
+        query=query_data,
+        query_strides=query_strides,
+        key=key_data,
+        key_strides=key_strides,
+        value=value_data,
+        value_strides=value_strides,
+        alpha=alpha.data_ptr(),
+        alpha_strides=alpha.stride(),
+        mask_kind=kind,
+        mask=mask_data,
+        mask_strides=mask_strides,
+        key_lengths=native.address(problem.key_lengths, torch.int64),
+        slopes=native.address(problem.slopes, torch.float64),
+        scale=problem.scale,
+        is_causal=problem.is_causal,
+        window_left=-1 if problem.window_left is None else problem.window_left,
+        window_right=-1 if problem.window_right is None else problem.window_right,
+        dropout_p=problem.dropout_p,
+        seed=0 if problem.seed is None else int(problem.seed),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _arranged(
+    support: "native.extension.Support",
+    arguments: "native.extension.AttentionInput",
+    problem: AttentionProblem,
+    *,
+    keeps_all: bool,
+) -> dict[str, Tensor]:
+    """Return the fields of ``SavedSupport`` that hold the entries."""
+    batch, heads, q, _ = problem.query.shape
+    offsets = torch.empty(batch * heads * q + 1, dtype=torch.int64)
+    is_dense = torch.empty(batch * heads, dtype=torch.uint8)
+    places = {"offsets": offsets.data_ptr(), "is_dense": is_dense.data_ptr()}
+    size = support.arrange(input=arguments, keeps_all=keeps_all, **places)
+    index = torch.empty(size, dtype=torch.int32)
+    weight = torch.empty(size, dtype=problem.query.dtype)
+    support.move(index=index.data_ptr(), weight=weight.data_ptr(), **places)
+    return {"offsets": offsets, "index": index, "weight": weight, "is_dense": is_dense}
+
+
+def _sum_in_order(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``x.sum_to_size(shape)``, but the same for any number of threads, as NumPy adds."""
+    summed = tuple(i for i, size in enumerate(shape) if size == 1)
+    return torch.from_numpy(np.asarray(x.numpy().sum(axis=summed, keepdims=True)))
+
+
+def _empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
+    """``(b, h, n, size)`` in the order of memory of the query, whose heads may lie side by side.
+
+    So would the keys and values of a model whose queries do, had a cache not copied them.
+    """
+    b, h, n, size = shape
+    if 0 < query.stride(1) < query.stride(2):
+        return query.new_empty(b, n, h, size).transpose(1, 2)
+    return query.new_empty(b, h, n, size)
+
+
+@native.raises_memory_error
+def attention_forward(
+    problem: AttentionProblem, *, keep: bool, support_bytes: int | None = None
+) -> tuple[Tensor, SavedWeights | SavedSupport | None]:
+    """See ``AttentionKernels.attention_forward``; in float32 or float64.
+
+    Args:
+        problem: The call.
+        keep: Whether to save what backward needs.
+        support_bytes: Memory for the support; heads beyond it are recomputed in the backward pass.
+            None for ``SUPPORT_BYTES`` of the extension.
+    """
+    arguments = _input_of(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    address, strides = out.data_ptr(), out.stride()
+    if not keep:
+        native.extension.attention_forward(arguments, out=address, out_strides=strides)
+        return out, None
+    if native.extension.saves_weights(arguments):
+        weights = torch.empty(batch, heads, q, problem.key.shape[2], dtype=out.dtype)
+        native.extension.attention_forward(
+            arguments, out=address, out_strides=strides, weights=weights.data_ptr()
+        )
+        return out, SavedWeights(weights=weights)
+    state = torch.empty(batch, heads, q, 3, dtype=torch.float64)
+    support = native.extension.Support(arguments)
+    native.extension.attention_forward(
+        arguments,
+        out=address,
+        out_strides=strides,
+        state=state.data_ptr(),
+        support=support,
+        support_bytes=native.extension.SUPPORT_BYTES if support_bytes is None else support_bytes,
+    )
+    return out, SavedSupport(state=state, **_arranged(support, arguments, problem, keeps_all=False))
+
+
+def _addresses(saved: SavedWeights | SavedSupport) -> dict[str, int]:
+    """Return the saved tensors as arguments of the extension."""
+    if isinstance(saved, SavedWeights):
+        return {"weights": native.address(saved.weights)}
+    return {
+        "state": native.address(saved.state, torch.float64),
+        "offsets": native.address(saved.offsets, torch.int64),
+        "index": native.address(saved.index, torch.int32),
+        "weight": native.address(saved.weight),
+        "is_dense": native.address(saved.is_dense, torch.uint8),
+    }
+
+
+@native.raises_memory_error
+def attention_backward(
+    problem: AttentionProblem,
+    saved: SavedWeights | SavedSupport,
+    grad: Tensor,
+    needs: frozenset[str],
+) -> AttentionGradients:
+    """See ``AttentionKernels.attention_backward``; query, key and value always get theirs."""
+    query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
+    rows = query.shape[:3]
+    if grad.shape != (*rows, value.shape[3]):
+        raise ValueError(f"grad must be {(*rows, value.shape[3])}; got {tuple(grad.shape)}.")
+    by_query, by_key, by_value = (_empty_rows(x.shape, query) for x in (query, key, value))
+    by_alpha = torch.empty(rows, dtype=torch.float64) if "alpha" in needs else None
+    by_slope = torch.empty(rows, dtype=torch.float64) if "slopes" in needs else None
+    by_mask: Tensor | None = None
+    mask_strides = _NO_STRIDES
+    if "mask" in needs and mask is not None:
+        by_mask = torch.zeros(mask.shape, dtype=query.dtype)
+        mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
+    arguments = _input_of(problem)
+    grad_data, grad_strides = _rows(grad, query.dtype, "grad")
+    native.extension.attention_backward(
+        arguments,
+        grad=grad_data,
+        grad_strides=grad_strides,
+        grad_query=by_query.data_ptr(),
+        grad_query_strides=by_query.stride(),
+        grad_key=by_key.data_ptr(),
+        grad_key_strides=by_key.stride(),
+        grad_value=by_value.data_ptr(),
+        grad_value_strides=by_value.stride(),
+        grad_alpha=native.address(by_alpha),
+        grad_slopes=native.address(by_slope),
+        grad_mask=native.address(by_mask),
+        grad_mask_strides=mask_strides,
+        **_addresses(saved),
+    )
+    if by_alpha is not None:
+        by_alpha = _sum_in_order(by_alpha, problem.alpha.shape[:3]).unsqueeze(-1)
+    return AttentionGradients(
+        query=by_query,
+        key=by_key,
+        value=by_value,
+        alpha=by_alpha,
+        mask=by_mask,
+        slopes=None if by_slope is None else _sum_in_order(by_slope, (1, rows[1], 1)).reshape(-1),
+    )
+
+
+@native.raises_memory_error
+def attention_support(problem: AttentionProblem) -> SparseRows:
+    """See ``AttentionKernels.attention_support``."""
+    arguments = _input_of(problem)
+    support = native.extension.Support(arguments)
+    native.extension.attention_support(arguments, support=support)
+    entries = _arranged(support, arguments, problem, keeps_all=True)
+    return SparseRows(crow=entries["offsets"], col=entries["index"].long(), value=entries["weight"])
+
+
+@native.raises_memory_error
+def attention_only_scores(problem: AttentionProblem) -> None:
+    """Run the scoring stage of the forward alone, to measure it."""
+    arguments = _input_of(problem)
+    native.extension.attention_scores(arguments)

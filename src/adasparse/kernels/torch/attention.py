@@ -1,0 +1,127 @@
+"""Attention in PyTorch alone, with the gradient written out."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
+from adasparse.kernels.torch.rows import entmax_backward, entmax_forward
+from adasparse.kernels.torch.scores import (
+    attention_scores,
+    compute_dtype,
+    distances,
+    dropout_factors,
+    pick_rows,
+    weighted_values,
+    without_autocast,
+    without_padding,
+)
+
+#: Entries of the scores that are held at a time where the matrix must not be materialized.
+BLOCK_SIZE = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedWeights:
+    """The weights before dropout, ``(b, h, q, k)``."""
+
+    weights: Tensor
+
+
+def _entmax(scores: Tensor, alpha: Tensor) -> Tensor:
+    """Normalize ``(b, h, q, k)`` with an alpha that broadcasts to ``(b, h, q, 1)``."""
+    if scores.numel() == 0:
+        return torch.zeros_like(scores)
+    return entmax_forward(scores.flatten(0, 2), _alpha_rows(scores, alpha)).view(scores.shape)
+
+
+def _alpha_rows(scores: Tensor, alpha: Tensor) -> Tensor:
+    if alpha.numel() == 1:
+        return alpha.reshape(())
+    return alpha.expand(*scores.shape[:3], 1).reshape(-1)
+
+
+def attention_forward(
+    problem: AttentionProblem, *, keep: bool
+) -> tuple[Tensor, SavedWeights | None]:
+    """See ``AttentionKernels.attention_forward``; materializes the score matrix."""
+    with without_autocast(problem.query.device):
+        weights = _entmax(attention_scores(problem), problem.alpha)
+        output = weighted_values(problem, weights)
+    return output.to(problem.query.dtype), SavedWeights(weights=weights) if keep else None
+
+
+def attention_backward(
+    problem: AttentionProblem, saved: SavedWeights, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    """See ``AttentionKernels.attention_backward``; query, key and value always get theirs."""
+    with without_autocast(problem.query.device):
+        return _backward(problem, saved.weights, grad, needs)
+
+
+def _backward(
+    problem: AttentionProblem, weights: Tensor, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    dtype = compute_dtype(problem)
+    query = problem.query.to(dtype)
+    key, value = (
+        without_padding(x.to(dtype), problem.key_lengths) for x in (problem.key, problem.value)
+    )
+    (b, h, q, k), g = weights.shape, key.shape[1]
+    factors = dropout_factors(problem)
+    dropped = weights if factors is None else weights * factors
+
+    def grouped(x: Tensor) -> Tensor:
+        """``(b, h, q, n)`` as ``(b, g, h / g * q, n)``: heads that share keys are more rows."""
+        return x.reshape(b, g, h // g * q, x.shape[-1])
+
+    grad = grouped(grad.to(dtype))
+    by_value = grouped(dropped).transpose(-1, -2) @ grad
+    by_weights = (grad @ value.transpose(-1, -2)).reshape(b, h, q, k)
+    if factors is not None:
+        by_weights = by_weights * factors
+    flat_scores, flat_alpha = entmax_backward(
+        weights.flatten(0, 2),
+        by_weights.flatten(0, 2),
+        _alpha_rows(weights, problem.alpha),
+        with_alpha="alpha" in needs,
+    )
+    by_scores = flat_scores.view(b, h, q, k)
+    by_query = problem.scale * (grouped(by_scores) @ key)
+    by_key = grouped(by_scores).transpose(-1, -2) @ (problem.scale * grouped(query))
+    by_alpha = by_mask = by_slopes = None
+    if flat_alpha is not None:
+        by_alpha = flat_alpha.view(b, h, q, 1).sum_to_size(problem.alpha.shape)
+    if "mask" in needs:
+        assert problem.mask is not None
+        by_mask = by_scores.sum_to_size(problem.mask.shape)
+    if "slopes" in needs:
+        by_slopes = -(by_scores * distances(problem)).sum((0, 2, 3)).double()
+    return AttentionGradients(
+        query=by_query.reshape(query.shape),
+        key=without_padding(by_key, problem.key_lengths),
+        value=without_padding(by_value, problem.key_lengths),
+        alpha=by_alpha,
+        mask=by_mask,
+        slopes=by_slopes,
+    )
+
+
+def attention_support(problem: AttentionProblem) -> SparseRows:
+    """See ``AttentionKernels.attention_support``; some queries at a time."""
+    (b, h, q, _), k = problem.query.shape, problem.key.shape[2]
+    step = max(1, BLOCK_SIZE // max(1, b * h * k))
+    rows, cols, values = [], [], []
+    for first in range(0, max(1, q), step):
+        block = slice(first, first + step)
+        weights = _entmax(attention_scores(problem, block), pick_rows(problem.alpha, block))
+        batch, head, i, j = weights.nonzero(as_tuple=True)
+        rows.append((batch * h + head) * q + first + i)
+        cols.append(j)
+        values.append(weights[batch, head, i, j])
+    row = torch.cat(rows)
+    order = row.argsort(stable=True)
+    crow = row.new_zeros(b * h * q + 1)
+    crow[1:] = row.bincount(minlength=b * h * q).cumsum(0)
+    return SparseRows(crow=crow, col=torch.cat(cols)[order], value=torch.cat(values)[order])

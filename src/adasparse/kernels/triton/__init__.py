@@ -1,0 +1,127 @@
+"""Triton kernels for GPUs, and for the CPU under Triton's interpreter.
+
+Importing this package does not import Triton; ``is_available`` says whether that would work.
+``TRITON_INTERPRET=1`` in the environment, set before Triton is imported, runs the kernels on CPU
+tensors, slowly, to check results without a GPU.
+"""
+
+import importlib
+import importlib.util
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adasparse.kernels.problem import AttentionProblem, LossProblem
+
+#: Why the kernels cannot run here, or an empty string: ``why_missing()``, looked up anew each time.
+missing_reason: str
+#: Whether Triton is installed, and whether its interpreter is asked for.
+_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+#: Attention reads half precision as it is.
+accepts_half_precision = True
+#: Largest size of a head; the tiles of larger ones do not fit.
+MAX_HEAD_DIM = 256
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_MODULES = {
+    "attention_backward": "attention",
+    "attention_forward": "attention",
+    "attention_paged": "decode",
+    "attention_support": "support",
+    "empty_loss_saved": "losses",
+    "entmax_backward": "rows",
+    "entmax_forward": "rows",
+    "loss_backward": "losses",
+    "loss_forward": "losses",
+}
+
+__all__ = [
+    "accepts_half_precision",
+    "attention_backward",
+    "attention_forward",
+    "attention_paged",
+    "attention_support",
+    "devices",
+    "empty_loss_saved",
+    "entmax_backward",
+    "entmax_forward",
+    "is_available",
+    "loss_backward",
+    "loss_forward",
+    "missing_reason",
+    "unsupported",
+    "why_missing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a kernel, and Triton with it, when it is first asked for."""
+    if name == "missing_reason":
+        return why_missing()
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    return getattr(module, name)
+
+
+def devices() -> tuple[str, ...]:
+    """Types of devices whose tensors the kernels accept; those of ROCm are called cuda, too."""
+    return ("cpu", "cuda") if _IS_INTERPRETED else ("cuda",)
+
+
+def why_missing() -> str:
+    """Return why the kernels cannot run here, or an empty string."""
+    if not _IS_INSTALLED:
+        return "Triton is not installed; pip install 'adasparse[gpu]'"
+    if not _IS_INTERPRETED and not torch.cuda.is_available():
+        return "PyTorch sees no GPU; TRITON_INTERPRET=1 runs the kernels on the CPU, slowly"
+    return ""
+
+
+def is_available() -> bool:
+    """Whether Triton is installed and has a GPU, or its interpreter, to run on."""
+    return not why_missing()
+
+
+def _unsupported_alpha(alpha: Tensor) -> str | None:
+    """Reason from the values of an alpha in CPU memory; others cannot be looked at."""
+    is_readable = alpha.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not is_readable or type(alpha) not in (Tensor, torch.nn.Parameter) or not alpha.numel():
+        return None
+    low, high = alpha.min().item(), alpha.max().item()
+    if low >= 1 and high <= 2:
+        return None
+    return f"the Triton kernels take alpha from 1 to 2; got {low if low < 1 else high}"
+
+
+def _unsupported_dtype(x: Tensor) -> str | None:
+    if x.dtype in _DTYPES:
+        return None
+    return f"the Triton kernels compute in float16, bfloat16 or float32; got {x.dtype}"
+
+
+def _unsupported_attention(problem: AttentionProblem) -> str | None:
+    sizes = (problem.query.shape[-1], problem.value.shape[-1])
+    if max(sizes) > MAX_HEAD_DIM or min(sizes) < 1:
+        return f"the Triton kernels take head sizes from 1 to {MAX_HEAD_DIM}; got {max(sizes)}"
+    dtypes = {x.dtype for x in (problem.query, problem.key, problem.value)}
+    if len(dtypes) > 1:
+        return "query, key and value must share a dtype in the Triton kernels; got " + ", ".join(
+            sorted(map(str, dtypes))
+        )
+    return None
+
+
+def unsupported(problem: AttentionProblem | LossProblem | Tensor) -> str | None:
+    """Reason why the kernels cannot take a problem or the scores of ``entmax``, or None.
+
+    Reads no tensor on a device, and launches nothing.
+    """
+    if isinstance(problem, Tensor):
+        return _unsupported_dtype(problem)
+    if isinstance(problem, LossProblem):
+        return _unsupported_dtype(problem.scores) or _unsupported_alpha(problem.alpha)
+    reason = _unsupported_dtype(problem.query) or _unsupported_attention(problem)
+    return reason or _unsupported_alpha(problem.alpha)

@@ -1,0 +1,179 @@
+"""Attention by the Triton kernels: forward and backward."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adasparse.kernels.problem import AttentionGradients, AttentionProblem
+from adasparse.kernels.triton import backward, decode, forward, launch
+from adasparse.kernels.triton.launch import Launch, prepare
+from adasparse.kernels.triton.tiles import encode
+from adasparse.kernels.triton.words import transpose_kernel
+
+#: Length of the last step of Newton's method before the output pass, by what a dtype can show.
+_STEP_BOUNDS = {torch.float32: 2e-3, torch.float16: 0.02, torch.bfloat16: 0.05}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedMask:
+    """Linear memory that the backward needs.
+
+    Args:
+        normalizers: ``(b, h, q)`` in float32.
+        words: ``(b h, q blocks, k words)`` in int32, the bit mask of key blocks.
+        mean: ``(b, h, q, e)``, values averaged with the weights sigma.
+    """
+
+    normalizers: Tensor
+    words: Tensor
+    mean: Tensor
+
+
+def solve(
+    call: Launch, normalizers: Tensor, words: Tensor, step_bound: float, counts: Tensor | None
+) -> None:
+    """Find normalizers and mask words of all heads, or of those with alpha above 1 if mixed."""
+    flags = call.flags._replace(has_dropout=False, e=16, has_pad_v=False)
+    inputs = call.inputs._replace(value=None, seed=None)
+    call._replace(flags=flags, inputs=inputs).run(
+        forward.threshold_kernel,
+        "threshold_general" if flags.kind >= 3 else "threshold",
+        call.blocks[0] * normalizers.shape[0] * normalizers.shape[1],
+        step_bound,
+        normalizers,
+        words,
+        counts,
+        FLAGS=flags,
+        IS_COUNTED=counts is not None,
+    )
+
+
+def attention_forward(
+    problem: AttentionProblem, *, keep: bool, counts: Tensor | None = None
+) -> tuple[Tensor, SavedMask | None]:
+    """Return the output ``(b, h, q, e)`` and, if ``keep``, what the backward needs.
+
+    Args:
+        problem: In float16, bfloat16 or float32, the last dimensions contiguous.
+        keep: Whether a backward follows.
+        counts: ``(programs, 2)`` in int32 to count passes in, see ``forward.threshold_kernel``.
+    """
+    if not keep and decode.is_decoding(problem):
+        return decode.attention_decode(problem), None
+    call = prepare(problem)
+    b, h, _, q, _ = call.shape
+    out = problem.query.new_empty(b, h, q, problem.value.shape[-1])
+    device = out.device
+    mean = torch.empty_like(out) if keep else out
+    normalizers = torch.empty(b, h, q, dtype=torch.float32, device=device)
+    words = torch.zeros(b * h, call.blocks[0], call.words[1], dtype=torch.int32, device=device)
+    programs = call.blocks[0] * b * h
+    arguments = (normalizers, words, out, mean)
+    flags = call.flags
+    if flags.kind != 0:
+        solve(call, normalizers, words, _STEP_BOUNDS[problem.query.dtype], counts)
+        call.run(forward.output_kernel, "output", programs, *arguments, FLAGS=flags, IS_SAVED=keep)
+    if flags.kind == 0 or flags.is_mixed:
+        call.run(
+            forward.softmax_kernel, "softmax", programs, *arguments, FLAGS=flags, IS_SAVED=keep
+        )
+    if not keep:
+        return out, None
+    return out, SavedMask(normalizers=normalizers, words=words, mean=mean)
+
+
+def _transposed(words: Tensor, call: Launch) -> Tensor:
+    """``(b h, k blocks, q words)`` from ``(b h, q blocks, k words)``."""
+    (q_blocks, k_blocks), (q_words, k_words) = call.blocks, call.words
+    transposed = words.new_empty(words.shape[0], k_blocks, q_words)
+    sizes = (q_blocks, k_blocks, k_words, q_words)
+    programs = words.shape[0] * k_words * q_words
+    launch.run(transpose_kernel, programs, words, transposed, *sizes, warps=1, stages=1)
+    return transposed
+
+
+def _mask_gradient(
+    call: Launch, mask: Tensor, saved: SavedMask, grad: Tensor, deltas: Tensor
+) -> Tensor:
+    """Gradient with respect to a float mask, in its shape and float32."""
+    b, h, _, q, k = call.shape
+    by_mask = torch.empty(mask.shape, dtype=torch.float32, device=mask.device)
+    extents = tuple(full // n for full, n in zip((b, h, q, k), mask.shape, strict=True))
+    q_tiles, k_tiles = (
+        1 if extent > 1 else n for extent, n in zip(extents[2:], call.blocks, strict=True)
+    )
+    call.run(
+        backward.mask_kernel,
+        "query",
+        mask.shape[0] * mask.shape[1] * q_tiles * k_tiles,
+        saved.normalizers,
+        saved.words,
+        grad,
+        deltas,
+        by_mask,
+        tuple(encode(n) for n in extents),
+        FLAGS=call.flags,
+    )
+    return by_mask
+
+
+def attention_backward(
+    problem: AttentionProblem, saved: SavedMask, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    """Gradients with respect to the fields of the problem that are named in ``needs``."""
+    call = prepare(problem)
+    b, h, g, q, _ = call.shape
+    device = grad.device
+    grad = grad.to(problem.query.dtype).contiguous()
+
+    def empty_rows() -> Tensor:
+        return torch.empty(b, h, q, dtype=torch.float32, device=device)
+
+    by_query = problem.query.new_empty(problem.query.shape)
+    deltas = empty_rows()
+    by_alpha = empty_rows() if "alpha" in needs else None
+    by_slope = empty_rows() if "slopes" in needs else None
+    chosen = call.with_general_map(problem.alpha) if by_alpha is not None else call
+    chosen.run(
+        backward.query_kernel,
+        "query_general" if chosen.flags.kind >= 3 else "query",
+        call.blocks[0] * b * h,
+        saved.normalizers,
+        saved.words,
+        saved.mean,
+        grad,
+        by_query,
+        deltas,
+        by_alpha,
+        by_slope,
+        FLAGS=chosen.flags._replace(is_mixed=False),
+    )
+    by_key, by_value = (x.new_empty(x.shape) for x in (problem.key, problem.value))
+    if needs & {"key", "value"}:
+        call.run(
+            backward.key_value_kernel,
+            "key_value",
+            call.blocks[1] * b * g,
+            saved.normalizers,
+            _transposed(saved.words, call),
+            grad,
+            deltas,
+            by_key,
+            by_value,
+            FLAGS=call.flags._replace(is_mixed=False),
+        )
+    by_mask = None
+    if "mask" in needs and problem.mask is not None:
+        by_mask = _mask_gradient(call, problem.mask, saved, grad, deltas)
+        by_mask = by_mask.to(problem.query.dtype)
+    if by_alpha is not None:
+        by_alpha = by_alpha.double().unsqueeze(-1).sum_to_size(problem.alpha.shape)
+    return AttentionGradients(
+        query=by_query,
+        key=by_key,
+        value=by_value,
+        alpha=by_alpha,
+        mask=by_mask,
+        slopes=None if by_slope is None else by_slope.double().sum((0, 2)),
+    )

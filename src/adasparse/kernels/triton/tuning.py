@@ -1,0 +1,81 @@
+"""Tile sizes, warps and pipeline stages of the attention kernels.
+
+Chosen so that no default variant spills registers, from what the compiler reports for each target
+(``benchmarks/gpu_compile.py`` makes the table); nobody has measured their speed. They depend on the
+target, the padded head size and the dtype, never on a length, so a length compiles nothing anew.
+All kernels of a problem share the blocks, since the bit mask is in those units.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Tiles(NamedTuple):
+    """Blocks of queries and keys, and (warps, stages) of each kernel.
+
+    Those named general are for the general map, which takes more registers.
+    """
+
+    block_m: int
+    block_n: int
+    threshold: tuple[int, int]
+    threshold_general: tuple[int, int]
+    output: tuple[int, int]
+    softmax: tuple[int, int]
+    query: tuple[int, int]
+    query_general: tuple[int, int]
+    key_value: tuple[int, int]
+
+
+#: Where kernels are compiled for: the first of a family stands for the others.
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+_INTERPRETER = Tiles(64, 64, *[(4, 1)] * 7)
+
+#: By target and padded head size, of half precision.
+_HALF = {
+    ("sm_80", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (8, 2), (4, 1), (4, 2)),
+    ("sm_90", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_100", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 1), (4, 2)),
+    ("gfx942", 64): Tiles(64, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_80", 128): Tiles(64, 32, (8, 1), (8, 1), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_100", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_80", 256): Tiles(32, 32, (4, 1), (4, 1), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 256): Tiles(32, 32, (4, 1), (4, 2), (8, 2), (8, 2), (8, 1), (8, 1), (8, 1)),
+    ("sm_100", 256): Tiles(32, 32, (4, 2), (4, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 256): Tiles(32, 16, (4, 1), (4, 1), (4, 1), (4, 1), (4, 1), (4, 1), (4, 1)),
+}
+#: The same of float32, whose tiles take twice the memory and, by default, no tensor cores.
+_FLOAT32 = {
+    ("sm_80", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (8, 2)),
+    ("sm_90", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 1)),
+    ("sm_100", 64): Tiles(32, 32, (8, 1), (8, 1), (4, 2), (4, 2), (4, 2), (4, 2), (4, 1)),
+    ("gfx942", 64): Tiles(32, 32, (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2), (4, 2)),
+    ("sm_80", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (8, 1)),
+    ("sm_90", 128): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2)),
+    ("sm_100", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("gfx942", 128): Tiles(32, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2)),
+    ("sm_80", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_90", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
+    ("sm_100", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (8, 1)),
+    ("gfx942", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (4, 2)),
+}
+
+
+def target_of(device: torch.device) -> str:
+    """Name of the target that stands for a device; ``"interpreter"`` for the CPU."""
+    if device.type != "cuda":
+        return "interpreter"
+    if torch.version.hip is not None:
+        return "gfx942"
+    major, _ = torch.cuda.get_device_capability(device)
+    return "sm_80" if major < 9 else "sm_90" if major == 9 else "sm_100"
+
+
+def tiles_for(target: str, d: int, dtype: torch.dtype) -> Tiles:
+    """Tiles for the larger of the two padded head sizes, 256 at most."""
+    if target == "interpreter":
+        return _INTERPRETER
+    return (_FLOAT32 if dtype == torch.float32 else _HALF)[target, max(64, d)]

@@ -1,0 +1,247 @@
+"""Damaged folders, foreign code and impossible numbers: a short message, and nothing written."""
+
+import json
+import os
+import shutil
+import stat
+import threading
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from adasparse.cli.main import app
+from support.small_language import held_out, language_file, language_run, text_file
+from support.small_runs import recipe_file, small_data, small_run
+from support.small_tasks import task_file, task_run
+
+CODE = """
+from pathlib import Path
+from transformers import MarianConfig as Config, MarianMTModel as Model
+from transformers import PreTrainedTokenizerFast as T
+Path(__file__).with_name("marker").write_text("")
+Path({marker!r}).write_text("")
+"""
+
+
+def invoke(*arguments, text=""):
+    return CliRunner().invoke(app, [str(x) for x in arguments], input=text)
+
+
+def fails(*arguments, text="", seconds=60):
+    """What a command that fails says, in at most two lines and without a traceback."""
+    start = time.monotonic()
+    result = invoke(*arguments, text=text)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 1, result.output
+    assert time.monotonic() - start < seconds
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert 1 <= len(lines) <= 2, lines
+    return result.stderr
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+COMMANDS = {
+    "translate": lambda run: ("translate", run),
+    "analyze": lambda run: ("analyze", run, "--data", small_data(), "--out", run.parent / "x"),
+    "explore": lambda run: ("explore", run, "--port", 1),
+    "train": lambda run: (
+        *("train", recipe_file(), f"data={small_data()}", f"output={run}", "--resume"),
+    ),
+    "tasks eval": lambda run: ("tasks", "eval", run, "--lengths", 5),
+    "tasks heads": lambda run: (
+        *("tasks", "heads", run, "--lengths", 5, "--out", run.parent / "x"),
+    ),
+    "tasks train": lambda run: ("tasks", "train", task_file(), f"output={run}", "--resume"),
+    "lm eval": lambda run: ("lm", "eval", run, "--text", held_out()),
+    "lm generate": lambda run: ("lm", "generate", run, "--prompt", "the sea"),
+    "lm train": lambda run: (
+        *("lm", "train", language_file(), f"data={text_file()}", f"output={run}", "--resume"),
+    ),
+}
+RUNS = {"tasks": task_run, "lm": language_run}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_of_a_model_folder_never_runs(tmp_path, name, file):
+    """transformers used to ask on the terminal, and a line "y" of the text answered."""
+    made = RUNS.get(name.split()[0], small_run)()
+    if not (made / file).is_file():
+        pytest.skip("tasks have no tokenizer")
+    run, marker = tmp_path / "run", tmp_path / "marker"
+    shutil.copytree(made, run)
+    config = json.loads((run / file).read_text())
+    names = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModel")
+    config["auto_map"] = {
+        "AutoConfig": "foreign.Config",
+        "AutoTokenizer": ["foreign.T", "foreign.T"],
+        **dict.fromkeys(names, "foreign.Model"),
+    }
+    if file == "config.json":
+        config["model_type"] = "foreign"
+    else:
+        config["tokenizer_class"] = "ForeignTokenizer"
+    (run / file).write_text(json.dumps(config))
+    (run / "foreign.py").write_text(CODE.format(marker=str(marker)))
+    before = snapshot(tmp_path)
+    message = fails(*COMMANDS[name](run), text="y\ny\nyes\n")
+    assert "names Python code of its own (auto_map), which adasparse never runs" in message
+    assert not marker.exists()
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [x for x in COMMANDS if "train" not in x])
+def test_a_damaged_model_is_told(tmp_path, name):
+    run = tmp_path / "run"
+    shutil.copytree(RUNS.get(name.split()[0], small_run)(), run)
+    weights = run / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    before = snapshot(tmp_path)
+    assert "cannot be loaded" in fails(*COMMANDS[name](run), text="zwei\n")
+    assert snapshot(tmp_path) == before
+
+
+class TestOutputOfTranslate:
+    def test_a_bad_target_is_told_before_the_first_sentence(self, tmp_path, monkeypatch):
+        """It used to be found in the end, and all translations were lost."""
+
+        def never(*args, **kwargs):
+            raise AssertionError("a model was loaded")
+
+        monkeypatch.setattr("adasparse.translation.runs.load_run", never)
+        missing = tmp_path / "no/where.txt"
+        for option in ("-o", "--attention"):
+            assert f"there is no {missing.parent}" in fails(
+                "translate", small_run(), option, missing, text="zwei\n"
+            )
+        assert "is a folder" in fails("translate", small_run(), "-o", tmp_path, text="zwei\n")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_protected_folder_is_told(self, tmp_path):
+        tmp_path.chmod(0o500)
+        assert "write-protected" in fails("translate", small_run(), "-o", tmp_path / "x", text="")
+
+    def test_it_goes_through_pipes(self, tmp_path):
+        """A pipe used to be replaced by a file."""
+        pipe, read = tmp_path / "pipe", []
+        os.mkfifo(pipe)
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+        reader.start()
+        assert invoke("translate", small_run(), "-o", pipe, text="zwei\n\n").exit_code == 0
+        reader.join(20)
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        assert read[0] == invoke("translate", small_run(), text="zwei\n\n").stdout
+        assert [x.name for x in tmp_path.iterdir()] == ["pipe"]
+
+    def test_it_follows_links(self, tmp_path):
+        """A link used to be replaced by a file."""
+        (tmp_path / "deep").mkdir()
+        link, target = tmp_path / "link", tmp_path / "deep/target"
+        link.symlink_to(target)
+        for before in (None, "old\n"):
+            if before is not None:
+                target.write_text(before)
+            assert invoke("translate", small_run(), "-o", link, text="zwei\n").exit_code == 0
+            assert link.is_symlink()
+            assert target.read_text() == invoke("translate", small_run(), text="zwei\n").stdout
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300"])
+def test_a_length_penalty_must_be_a_number_of_use(value):
+    message = fails("translate", small_run(), "--length-penalty", value, text="zwei\n")
+    assert f"length_penalty must be between -10 and 10; got {float(value)}" in message
+
+
+def test_so_many_beams_are_refused():
+    result = invoke("translate", small_run(), "--beam", 5000, text="zwei\n")
+    assert result.exit_code == 2
+    assert "less than or equal to 256" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--temperature", "1e-45"), "temperature must be 0, or between 0.001 and 1000.0; got"),
+        (("--temperature", "inf"), "temperature must be 0, or between 0.001 and 1000.0; got inf"),
+        (("--prompt", "sea \udc80"), r"A prompt must be Unicode text; got 'sea \udc80'"),
+        (("--tokens", 10**9), "--tokens must be at most 100,000; got 1,000,000,000"),
+    ],
+    ids=repr,
+)
+def test_impossible_wishes_to_a_language_model_are_told(arguments, complaint):
+    assert complaint in fails("lm", "generate", language_run(), "--prompt", "the", *arguments)
+
+
+def test_a_length_of_hours_is_told():
+    message = fails("tasks", "eval", task_run(), "--lengths", 10**9)
+    assert "--lengths must be at most 1,048,576; got 1,000,000,000" in message
+    assert "about 909,495 times as long" in message
+    forced = invoke("tasks", "eval", task_run(), "--lengths", 10**9, "--force")
+    assert "Stopped at length 1000000000: a pass takes about" in forced.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [
+        (("train", recipe_file), (f"data={small_data()}", "width=10000000", "heads=1")),
+        (("tasks", "train", task_file), ("width=10000000", "heads=1")),
+        (("lm", "train", language_file), (f"data={text_file()}", "ffn=900000000")),
+    ],
+    ids=["train", "tasks", "lm"],
+)
+@pytest.mark.parametrize("option", [(), ("--dry-run",)], ids=str)
+def test_a_model_that_memory_cannot_hold_is_told(tmp_path, command, changes, option):
+    *words, recipe = command
+    message = fails(*words, recipe(), *changes, f"output={tmp_path / 'run'}", *option)
+    assert "GiB of memory; " in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_finds_flipped_bits_in_its_data(tmp_path):
+    """Only a dry run used to compare hashes."""
+    data = tmp_path / "data"
+    shutil.copytree(small_data(), data)
+    for name in ("train.source.ids.npy", "train.target.offsets.npy", "dev.source.txt"):
+        content = (data / name).read_bytes()
+        (data / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        message = fails("train", recipe_file(), f"data={data}", f"output={tmp_path / 'run'}")
+        assert f"changed: {name}" in message
+        assert not (tmp_path / "run").exists()
+        (data / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "[" * 100_000, '{"format": "adasparse-translation", "version": 1}',
+     '{"format": "adasparse-translation", "version": 1, "files": {"x": 1}}'],
+    ids=lambda x: x[:60],
+)  # fmt: skip
+def test_a_damaged_manifest_is_told(tmp_path, content):
+    data = tmp_path / "data"
+    shutil.copytree(small_data(), data)
+    (data / "manifest.json").write_text(content)
+    message = fails("train", recipe_file(), f"data={data}", f"output={tmp_path / 'run'}")
+    assert "make one with `adasparse prepare`" in message
+
+
+def test_a_damaged_array_is_told(tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(small_data(), data)
+    path = data / "train.source.ids.npy"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    message = fails("train", recipe_file(), f"data={data}", f"output={tmp_path / 'run'}")
+    assert "are damaged: prepare the data again" in message
+
+
+def test_a_text_that_is_too_short_leaves_no_folder(tmp_path):
+    """The folder used to block the next try: not empty, and of other data."""
+    (tmp_path / "text").write_text("too short\n")
+    where = (language_file(), f"data={tmp_path / 'text'}", f"output={tmp_path / 'run'}")
+    assert "must have at least 16 tokens" in fails("lm", "train", *where)
+    assert not (tmp_path / "run").exists()
+    shutil.copy(held_out(), tmp_path / "text")
+    assert invoke("lm", "train", *where, "max_steps=1").exit_code == 0

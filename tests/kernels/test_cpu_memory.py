@@ -1,0 +1,115 @@
+"""Exhausted memory: kernels raise MemoryError, and the process and its kernels live on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from adasparse.kernels import cpu
+
+pytestmark = [
+    pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and limits the address space"),
+]
+
+# The address space of a child is limited to what it has plus some MB. Threads are started before:
+# the OpenMP runtime itself ends a process in which it cannot start them.
+SCRIPT = """
+import json, os, resource, sys
+import torch
+from adasparse.kernels import AttentionProblem, LossProblem, cpu
+
+torch.set_num_threads(2)
+name, dtype = sys.argv[1], torch.float32
+alpha = torch.tensor([1.05], dtype=torch.float64)
+n = 6000
+
+def attention(n):
+    x = torch.randn(3, 1, 4, n, 64)
+    return AttentionProblem(
+        query=x[0], key=x[1], value=x[2], alpha=alpha.reshape(1, 1, 1, 1), scale=0.125
+    )
+
+def calls(n):
+    if name.startswith("attention"):
+        problem = attention(n)
+        if name == "attention_forward":
+            return lambda: cpu.attention_forward(problem, keep=True)
+        if name == "attention_support":
+            return lambda: cpu.attention_support(problem)
+        out, saved = cpu.attention_forward(problem, keep=True)
+        return lambda: cpu.attention_backward(problem, saved, out, frozenset({"query", "alpha"}))
+    scores = torch.randn(n // 50, n * 5).to(torch.bfloat16)
+    if name == "entmax_forward":
+        return lambda: cpu.entmax_forward(scores, alpha)
+    if name == "entmax_backward":
+        weights = cpu.entmax_forward(scores, alpha)
+        return lambda: cpu.entmax_backward(weights, scores, alpha, with_alpha=True)
+    problem = LossProblem(scores=scores, alpha=alpha, index=torch.zeros(len(scores)).long())
+    loss, saved = cpu.loss_forward(problem)
+    if name == "loss_forward":
+        return lambda: cpu.loss_forward(problem)
+    return lambda: cpu.loss_backward(problem, saved, loss, with_alpha=True)
+
+def outcome_of(megabytes):
+    small, large = calls(60), calls(n)
+    small()
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + megabytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    try:
+        large()
+        outcome = "success"
+    except MemoryError:
+        outcome = "MemoryError"
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    small()
+    return outcome
+
+outcomes = {}
+for megabytes in map(int, sys.argv[2:]):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, outcome_of(megabytes).encode())
+        except BaseException as error:
+            os.write(write, repr(error).encode())
+        os._exit(0)
+    os.close(write)
+    text = os.read(read, 10000).decode()
+    os.close(read)
+    _, status = os.waitpid(child, 0)
+    outcomes[megabytes] = text if status == 0 else f"died with status {status}"
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "megabytes"),
+    [
+        ("attention_forward", range(2, 41, 2)),
+        ("attention_support", [2, 14, 26, 40]),
+        ("attention_backward", [2, 8, 14, 20, 26, 32, 40]),
+        ("entmax_forward", [0, 1, 4, 64]),
+        ("entmax_backward", [0, 1, 4, 64]),
+        ("loss_forward", [0, 1]),
+        ("loss_backward", [0, 1, 4, 64]),
+    ],
+)
+def test_exhausted_memory_is_an_error_that_can_be_caught(call, megabytes):
+    # std::bad_alloc in a thread once ended the process.
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, call, *map(str, megabytes)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout)
+    assert len(outcomes) == len(list(megabytes))
+    assert set(outcomes.values()) <= {"MemoryError", "success"}, outcomes
+    if call != "loss_forward":
+        assert "MemoryError" in outcomes.values(), outcomes

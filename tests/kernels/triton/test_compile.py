@@ -1,0 +1,73 @@
+"""The Triton kernels without a device: a part of the compile table, and the number of variants."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+import gpu_problems
+import gpu_variants
+
+from adasparse.kernels.triton import ahead, interpreter, tuning
+
+pytestmark = pytest.mark.skipif(
+    bool(interpreter.IS_INTERPRETED), reason="the interpreter compiles nothing"
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+def launch_of(name, target, alpha, dim=64, dtype=torch.bfloat16):
+    calls = gpu_problems.launches(target, gpu_problems.problem(dim, dtype, alpha))
+    return next(call for call in calls if call.name == f"{name}_kernel")
+
+
+def test_first_pass_is_short_and_nothing_spills():
+    loops = {}
+    for name, alpha in (("threshold", None), ("softmax", 1.0)):
+        compiled = launch_of(name, "sm_80", alpha).compile("sm_80")
+        used = ahead.resources(compiled)
+        assert used.spills == 0 and used.shared <= ahead.SHARED_LIMITS["sm_80"]
+        loops[name] = [sum(loop.values()) for loop in ahead.inner_loops(compiled) if "HMMA" in loop]
+    first, _, second, *_ = loops["threshold"]
+    softmax = loops["softmax"][0]
+    assert first <= 0.5 * softmax and second <= 1.2 * softmax
+
+
+def test_compiles_for_amd():
+    used = ahead.resources(launch_of("output", "gfx942", 1.5).compile("gfx942"))
+    assert used.spills == 0 and used.shared <= ahead.SHARED_LIMITS["gfx942"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", tuning.TARGETS)
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("alpha", gpu_problems.MAPS.values(), ids=gpu_problems.MAPS)
+def test_no_default_variant_spills(target, dim, alpha):
+    for call in gpu_problems.launches(target, gpu_problems.problem(dim, torch.bfloat16, alpha)):
+        used = ahead.resources(call.compile(target))
+        assert used.spills == 0 and used.shared <= ahead.SHARED_LIMITS[target], call.name
+
+
+@pytest.mark.parametrize(
+    "make", [gpu_variants.attention_calls, gpu_variants.decoding_calls, gpu_variants.row_calls]
+)
+def test_lengths_and_head_counts_compile_nothing_anew(make):
+    found = gpu_variants.count(make, maps=("1.5", "general"))
+    assert len(found) >= 8
+    assert set(found.values()) == {1}, found
+
+
+def test_every_target_has_tiles():
+    for target in tuning.TARGETS:
+        for dim in (16, 64, 128, 256):
+            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+                assert tuning.tiles_for(target, dim, dtype).block_n >= 16

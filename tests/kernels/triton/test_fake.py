@@ -1,0 +1,66 @@
+"""Tracing of the operators with the Triton backend, with CUDA tensors that do not exist.
+
+Only the forward: a PyTorch without CUDA aborts when it makes a node of the backward graph on a
+CUDA device, whatever the operator.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from adasparse import entmax, entmax_attention
+from adasparse.functional.backends import BACKENDS
+
+pytest.importorskip("triton")
+
+
+@pytest.fixture(autouse=True)
+def _triton_has_a_device(monkeypatch):
+    backend = replace(BACKENDS["triton"], missing_reason=lambda: "")
+    monkeypatch.setitem(BACKENDS, "triton", backend)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, query, key, value, alpha):
+        output = entmax_attention(query, key, value, alpha=alpha, is_causal=True)
+        return entmax(output, alpha=1.5)
+
+
+def fake_tensors():
+    tensors = [torch.empty(2, 4, 16, 8, device="cuda") for _ in range(3)]
+    return (*tensors, torch.full((4,), 1.5, device="cuda"))
+
+
+def operators(graph):
+    return [str(node.target) for node in graph.nodes if node.op == "call_function"]
+
+
+def assert_traced(graph):
+    names = operators(graph)
+    assert any("adasparse.entmax_attention" in name for name in names), names
+    assert any("adasparse.entmax.default" in name for name in names), names
+
+
+def test_export_traces_the_operators():
+    with FakeTensorMode(), torch.no_grad():
+        program = torch.export.export(Attention(), fake_tensors(), strict=False)
+    assert_traced(program.graph)
+    attention = next(n for n in program.graph.nodes if "entmax_attention" in str(n.target))
+    assert "triton" in attention.args or "triton" in attention.kwargs.values()
+
+
+def test_compile_traces_the_operators_in_one_graph():
+    graphs = []
+
+    def keep(module, inputs):
+        graphs.append(module.graph)
+        return module.forward
+
+    torch._dynamo.reset()
+    with FakeTensorMode(), torch.no_grad():
+        output = torch.compile(Attention(), fullgraph=True, backend=keep)(*fake_tensors())
+    assert output.shape == (2, 4, 16, 8) and output.device.type == "cuda"
+    (graph,) = graphs
+    assert_traced(graph)

@@ -1,0 +1,109 @@
+"""Attention problems for the Triton kernels, and their errors against the float64 reference."""
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from adasparse.kernels import reference
+from adasparse.kernels.problem import AttentionProblem
+from adasparse.kernels.triton import attention_backward, attention_forward
+
+#: The interpreter runs the kernels on CPU tensors.
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+#: One head each: softmax, nearly so, general, and the two with maps of their own.
+ALPHAS = [1.0, 1.001, 1.3, 1.5, 2.0]
+#: Largest error of float32, relative to the largest number of a tensor.
+TOLERANCE = 1e-5
+_FIELDS = ("query", "key", "value", "alpha", "mask", "slopes")
+
+
+def make(
+    b: int = 1,
+    h: int = 2,
+    g: int | None = None,
+    q: int = 33,
+    k: int = 33,
+    d: int = 16,
+    e: int | None = None,
+    *,
+    alpha: Any = 1.5,
+    dtype: torch.dtype = torch.float32,
+    spread: float = 2.0,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[AttentionProblem, Tensor]:
+    """A problem with normal numbers, and a gradient of its output."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    g, e = g or h, e or d
+    alpha = torch.as_tensor(alpha, dtype=torch.float64)
+    problem = AttentionProblem(
+        query=normal(b, h, q, d) * spread,
+        key=normal(b, g, k, d),
+        value=normal(b, g, k, e),
+        alpha=alpha.reshape(1, -1, 1, 1) if alpha.dim() < 2 else alpha,
+        **{"scale": d**-0.5, **options},
+    )
+    return problem, normal(b, h, q, e)
+
+
+def on_device(problem: AttentionProblem) -> AttentionProblem:
+    """The same problem on DEVICE; one float alpha and the seed stay in CPU memory."""
+    moved = {
+        name: x.to(DEVICE)
+        for name, x in vars(problem).items()
+        if isinstance(x, Tensor) and name != "seed" and not (name == "alpha" and x.numel() == 1)
+    }
+    return AttentionProblem(**{**vars(problem), **moved})
+
+
+def needs_of(problem: AttentionProblem) -> frozenset[str]:
+    """Everything that has a gradient."""
+    is_bias = problem.mask is not None and problem.mask.is_floating_point()
+    return frozenset(
+        name
+        for name in _FIELDS
+        if getattr(problem, name) is not None and (name != "mask" or is_bias)
+    )
+
+
+def computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
+    """Output and gradients by the Triton kernels, on the CPU."""
+    problem = on_device(problem)
+    output, saved = attention_forward(problem, keep=True)
+    needs = needs_of(problem)
+    gradients = attention_backward(problem, saved, grad.to(DEVICE), needs)
+    return {
+        "output": output.cpu(),
+        **{name: getattr(gradients, name).cpu() for name in _FIELDS if name in needs},
+    }
+
+
+def expected(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
+    """Output and gradients by the reference."""
+    output, saved = reference.attention_forward(problem, keep=True)
+    gradients = reference.attention_backward(problem, saved, grad)
+    return {
+        "output": output,
+        **{name: getattr(gradients, name) for name in _FIELDS if name in needs_of(problem)},
+    }
+
+
+def assert_agrees(
+    problem: AttentionProblem, grad: Tensor, *, tolerance: float = TOLERANCE
+) -> dict[str, Tensor]:
+    """Compare everything with the reference; relative to the largest number of each tensor."""
+    found = computed(problem, grad)
+    for name, wanted in expected(problem, grad).items():
+        assert found[name].shape == wanted.shape, name
+        error = (found[name].double() - wanted).abs().max()
+        assert error <= tolerance * wanted.abs().max() + 1e-6, (name, float(error))
+    return found

@@ -1,0 +1,59 @@
+"""Atomic writing and text reading."""
+
+import gzip
+import os
+
+import pytest
+
+from adasparse._files import TextFile, file_hash, write_atomically, write_with
+
+
+def test_a_file_is_written_whole(tmp_path):
+    write_atomically(tmp_path / "a", "grün")
+    assert (tmp_path / "a").read_bytes() == "grün".encode()
+    write_atomically(tmp_path / "a", b"\x00\xff")
+    assert (tmp_path / "a").read_bytes() == b"\x00\xff"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "a"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a"]
+
+
+def test_folders_are_made_only_if_asked(tmp_path):
+    path = tmp_path / "b" / "a"
+    with pytest.raises(FileNotFoundError):
+        write_atomically(path, "x")
+    write_with(path, lambda temporary: temporary.write_text("x"), make_folders=True)
+    assert path.read_text() == "x"
+
+
+def test_the_hash_is_sha_256(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, B.1
+    assert file_hash(tmp_path / "a") == known
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_text_keeps_its_last_line_end_and_has_newlines_alone(tmp_path, compress, end):
+    (tmp_path / "a").write_bytes(compress(b"\xef\xbb\xbfeins\r\n\nzwei\xe2\x80\xa8drei" + end))
+    assert TextFile(tmp_path / "a").text() == "eins\n\nzwei\u2028drei" + "\n" * bool(end)
+    assert list(TextFile(tmp_path / "a").lines()) == ["eins", "", "zwei\u2028drei"]
+
+
+def test_an_empty_file_is_refused_unless_it_may_be(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(ValueError, match="must have text; it is empty"):
+        TextFile(tmp_path / "a").text()
+    assert list(TextFile(tmp_path / "a", may_be_empty=True).lines()) == []
