@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.evidence.declared import Piece
-from benchmarks.evidence.workshop import OutOfTimeError, Workshop
+from benchmarks.evidence.workshop import NotReadyError, OutOfTimeError, Workshop
 
 #: Does a piece in its folder, from wherever it was left; returns what its log is to say.
 Kind = Callable[[Piece, Workshop], dict[str, Any]]
@@ -37,12 +37,12 @@ def _state(piece: Piece, workshop: Workshop) -> str:
     if piece.is_done(workshop.results):
         return "done"
     folder = piece.folder(workshop.work)
+    if not folder.is_dir():
+        return "missing"
     if (folder / FAILED).is_file():
         return "failed"
     with lock(piece, workshop) as is_ours:
-        if not is_ours:
-            return "running"
-    return "begun" if folder.is_dir() else "missing"
+        return "begun" if is_ours else "running"
 
 
 @contextmanager
@@ -75,18 +75,29 @@ def run_pieces(
     """Do pieces until none is left or time is up; return the names of those done.
 
     Pieces that were begun come first, then those in the order given. A piece that another runner
-    holds is passed over; one that fails is reported, marked and passed over as well.
+    holds is passed over, and so is one that needs others first; one that fails is reported, marked
+    and passed over as well.
     """
-    done = []
+    done: list[str] = []
+    early: set[str] = set()
     while time.monotonic() < workshop.deadline:
-        waiting = [x for x in states(pieces, workshop) if x.state in ("begun", "missing")]
+        waiting = [
+            x
+            for x in states(pieces, workshop)
+            if x.state in ("begun", "missing") and x.piece.name not in early
+        ]
         waiting.sort(key=lambda x: x.state)
         for piece in (x.piece for x in waiting):
             with lock(piece, workshop) as is_ours:
                 if is_ours and not piece.is_done(workshop.results):
                     report(f"{time.strftime('%H:%M')} {piece.name}")
-                    if _finish(piece, workshop, kinds, report):
-                        done.append(piece.name)
+                    try:
+                        if _finish(piece, workshop, kinds, report):
+                            done.append(piece.name)
+                            early.clear()
+                    except NotReadyError as error:
+                        report(str(error))
+                        early.add(piece.name)
                     break
         else:
             return done

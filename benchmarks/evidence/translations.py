@@ -18,7 +18,7 @@ _OWN = {"corpus", "source", "target", "dev", "vocab_size", "max_steps"}
 def translation(piece: Piece, workshop: Workshop) -> dict[str, Any]:
     """Train and score a model."""
     folder = piece.folder(workshop.work)
-    data = _prepared(piece, workshop)
+    data = prepared_data(piece, workshop)
     settings = {key: x for key, x in piece.settings.items() if key not in _OWN}
     settings |= {"data": str(data), "seed": piece.seed}
     steps = piece.settings["max_steps"]
@@ -38,7 +38,7 @@ def translation(piece: Piece, workshop: Workshop) -> dict[str, Any]:
     }
 
 
-def _prepared(piece: Piece, workshop: Workshop) -> Path:
+def prepared_data(piece: Piece, workshop: Workshop) -> Path:
     """Return the folder of the prepared data, which all runs of a corpus share."""
     settings = piece.settings
     corpus, source, target = (settings[key] for key in ("corpus", "source", "target"))

@@ -24,6 +24,10 @@ class OutOfTimeError(Exception):
     """Raised when the time of a runner is up: the piece is to be resumed another time."""
 
 
+class NotReadyError(Exception):
+    """Raised when a piece needs others that are not done: it is to be taken another time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
     """Where pieces are done, and with what.

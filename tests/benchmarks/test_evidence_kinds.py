@@ -10,6 +10,7 @@ import pytest
 from benchmarks.evidence.declared import Piece
 from benchmarks.evidence.kinds import KINDS
 from benchmarks.evidence.report import write_pages
+from benchmarks.evidence.report.earlier import CORPORA
 from benchmarks.evidence.runner import run_pieces
 from benchmarks.evidence.tasks import solved_at
 from benchmarks.evidence.trainings import read_log, rounded, training_minutes
@@ -90,6 +91,52 @@ def test_language_model_is_trained_and_read(workshop, tmp_path):
     assert {x["length"] for x in log["needles"]} == {128}  # 64 tokens have no room for one
     (page,) = write_pages(workshop.results, tmp_path / "docs")
     assert "## Language models" in page.read_text()
+
+
+@pytest.mark.slow
+def test_translation_models_are_trained_scored_and_analyzed(workshop, tmp_path, monkeypatch):
+    folder = workshop.data / "toy"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 80), ("dev", 8), ("test", 8)):
+        lines = [f"{w} {i} geht nach Haus ?" for i in range(count) for w in ("wer", "das")]
+        other = [f"{w} {i} goes home ?" for i in range(count) for w in ("who", "this")]
+        (folder / f"{split}.de.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        (folder / f"{split}.en.gz").write_bytes(gzip.compress("\n".join(other).encode()))
+    settings = {
+        **{"corpus": "toy", "source": "de", "target": "en", "dev": "dev", "vocab_size": 520},
+        **{"alpha": 1.5, "encoder_layers": 2, "decoder_layers": 1, "width": 16, "heads": 2},
+        **{"ffn": 16, "learning_rate": 1e-3, "warmup_steps": 2, "batch_tokens": 64},
+        **{"max_steps": 4, "log_steps": 2, "eval_steps": 2, "save_steps": 2},
+    }
+    pieces = [
+        _piece(
+            experiment="tatoeba",
+            run=attention,
+            kind="translation",
+            settings={**settings, "attention": attention},
+            evaluation={"tests": ["test"], "beam": 2},
+        )
+        for attention in ("softmax", "entmax", "adaptive")
+    ]
+    last = _piece(
+        experiment="heads",
+        run="tatoeba",
+        kind="heads",
+        settings={"experiment": "tatoeba", "sentences": 4},
+        evaluation={},
+    )
+    monkeypatch.setattr("benchmarks.evidence.heads.read_pieces", lambda: pieces)
+    monkeypatch.setitem(CORPORA, "toy", "a toy")
+    done = run_pieces([last, *pieces], workshop, KINDS)
+    assert done == [*(x.name for x in pieces), last.name]
+    log = json.loads(pieces[2].log(workshop.results).read_text())
+    assert len(log["tests"]["test"]["statistics"]) == 16
+    assert log["alpha"][-1]["step"] == 4
+    pages = {x.name: x.read_text() for x in write_pages(workshop.results, tmp_path / "docs")}
+    assert set(pages) == {"translation.md", "heads.md"}
+    assert "## a toy de → en" in pages["translation.md"]
+    assert "### Figure 9" in pages["heads.md"]
+    assert (tmp_path / "docs" / "heads" / "head_diversity.svg").is_file()
 
 
 def test_solved_is_the_first_step_of_99_percent():

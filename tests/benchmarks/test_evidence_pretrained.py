@@ -5,11 +5,16 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from benchmarks.evidence.pretrained import roles
 from benchmarks.evidence.pretrained.ctranslate2 import read_marian
 from benchmarks.evidence.pretrained.finetune import LOG, FineTuning
 from benchmarks.evidence.pretrained.minilm import spearman
+from benchmarks.evidence.pretrained.roles import head_roles
+from benchmarks.evidence.pretrained.speed import compare_speed
 from benchmarks.evidence.pretrained.subject import Subject, divergence
 from transformers import LlamaConfig, LlamaForCausalLM, MarianConfig, MarianMTModel
+
+from adasparse.integrations.huggingface import SparsityConfig, sparsify
 
 SETTINGS = {
     **{"variant": "fixed", "alpha": 1.5, "steps": 8, "anneal_steps": 4, "batch_size": 2},
@@ -112,6 +117,43 @@ def test_alpha_is_annealed_and_then_learned(tmp_path):
 def test_control_stays_softmax(tmp_path):
     model = _training(tmp_path, "run", "softmax").run()
     assert not any("entmax" in name for name in model.state_dict())
+
+
+def test_roles_are_the_weights_on_first_token_and_neighbors(tmp_path):
+    subject = Tiny(tmp_path, tmp_path)
+    model, inputs = subject.load(), subject.sample()
+    found = head_roles(model, inputs)["attentions"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(**inputs, output_attentions=True).attentions[1]  # (b, h, q, k)
+    queries = range(1, weights.shape[-1])
+    expected = {
+        "first": torch.stack([weights[:, :, q, 0] for q in queries]),
+        "previous": torch.stack([weights[:, :, q, q - 1] for q in queries]),
+        "self": torch.stack([weights[:, :, q, q] for q in queries]),
+        "largest": torch.stack([weights[:, :, q].amax(-1) for q in queries]),
+    }
+    for name, values in expected.items():
+        assert found[name][1] == pytest.approx(values.mean((0, 1)).tolist(), abs=1e-6)
+    assert found["next"][1] == [0.0, 0.0]  # causal
+    sparsify(model, SparsityConfig(alpha="fixed", init_alpha=2.0))
+    assert head_roles(model, inputs)["attentions"]["largest"] > found["largest"]
+
+
+def test_padding_counts_in_no_role():
+    weights = torch.zeros(2, 1, 3, 3)
+    weights[..., 0] = 1.0
+    weights[1, 0, 2] = torch.tensor([0.0, 0.0, 1.0])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    assert roles._roles([weights], mask, mask)["first"] == [[1.0]]
+
+
+def test_speeds_are_measured_at_every_length(tmp_path):
+    models = {"a": Tiny(tmp_path, tmp_path).load(), "b": Tiny(tmp_path, tmp_path).load()}
+    rows = compare_speed(models, torch.arange(12) % 16, [4, 8], decoded=2, rounds=2)
+    assert [row["length"] for row in rows] == [4, 8]
+    assert all(x > 0 for row in rows for y in row["seconds"].values() for x in y.values())
+    assert set(rows[0]["seconds"]["b"]) == {"prefill", "decoding"}
 
 
 def test_spearman_by_hand():

@@ -19,11 +19,10 @@ def test_published_pages_are_those_of_the_logs(tmp_path):
         published = DOCS / page.name
         assert published.read_bytes() == page.read_bytes(), f"report writes another {page.name}"
         figures = sorted(tmp_path.glob(f"{page.stem}/*"))
-        assert figures
         for path in figures:
             other = DOCS / page.stem / path.name
             assert other.read_bytes() == path.read_bytes(), f"report draws another {path.name}"
-        assert {x.name for x in (DOCS / page.stem).iterdir()} == {x.name for x in figures}
+        assert {x.name for x in DOCS.glob(f"{page.stem}/*")} == {x.name for x in figures}
 
 
 def test_logs_are_small_and_name_no_folder_of_a_machine():
@@ -137,3 +136,50 @@ def test_bleu_differs_from_the_control_by_sentences_and_seeds():
     means = {run: np.mean([x["final"]["bleu"] for x in own]) for run, own in by_run(logs).items()}
     assert found.mean == pytest.approx(means["fixed"] - means["softmax"])
     assert found.high < 0
+
+
+def _tuned_log(run, seed, spearman, density, first):
+    variant = {"softmax": "softmax", "fixed": "fixed", "learned": "learned"}[run]
+    modules = {"encoder.layer.0": {"alpha": [1.4, 1.6], "density": [density, density]}}
+    return {
+        "experiment": "minilm-finetune",
+        "run": run,
+        "seed": seed,
+        "settings": {
+            **{"variant": variant, "alpha": 1.5, "steps": 100, "batch_size": 4},
+            **{"learning_rate": 1e-5, "anneal_steps": 30},
+        },
+        "minutes": 6.0,
+        "final": {"spearman": spearman},
+        "heads": {"mean": density, "modules": modules if run == "learned" else {}},
+        "roles": {
+            "attentions": {
+                **{"first": [[first, 0.1]], "previous": [[0.0, 0.6]], "self": [[0.0, 0.0]]},
+                **{"next": [[0.0, 0.0]], "largest": [[0.5, 0.7]]},
+            }
+        },
+    }
+
+
+def test_fine_tuned_models_are_compared_with_their_control(tmp_path):
+    logs = [
+        *(_tuned_log("softmax", i, x, 1.0, 0.9) for i, x in ((1, 86.0), (2, 86.2), (3, 85.8))),
+        *(_tuned_log("learned", i, x, 0.2, 0.1) for i, x in ((1, 85.0), (2, 85.2), (3, 84.8))),
+    ]
+    for log in logs:
+        path = tmp_path / "results" / "minilm-finetune" / f"{log['run']}-{log['seed']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(log))
+    (page,) = write_pages(tmp_path / "results", tmp_path / "docs")
+    text = page.read_text()
+    # Welch with equal variances of 0.04: 2.776 * sqrt(2 * 0.04 / 3).
+    assert "differs from the softmax control by -1.00 (-1.45 to -0.55), at a density of 20%" in text
+    name = "annealed to α = 1.5, then learned"
+    assert f"| {name} | 3 | 85.00 ± 0.50 | 20.0% ± 0.0 | -1.00 (-1.45 to -0.55) |" in text
+    assert "| self-attention | 2 | 1.40 | 1.50 | 1.60 | 20.0% | 20.0% |" not in text
+    assert "| encoder | 2 | 1.40 | 1.50 | 1.60 | 20.0% | 20.0% |" in text
+    assert (
+        "| softmax, fine-tuned as well (control) | self-attention | 2 | 1 | 1 | 0 | 0 | 60% |"
+        in text
+    )
+    assert f"| {name} | self-attention | 2 | 0 | 1 | 0 | 0 | 60% |" in text

@@ -18,7 +18,7 @@ from benchmarks.evidence.runner import (
     run_pieces,
     states,
 )
-from benchmarks.evidence.workshop import ROOT, OutOfTimeError, Workshop
+from benchmarks.evidence.workshop import ROOT, NotReadyError, OutOfTimeError, Workshop
 
 DECLARED = """
 .shared: &shared {width: 8}
@@ -142,10 +142,29 @@ def test_failure_is_marked_and_passed_over(declared, workshop):
     assert run_pieces(pieces, workshop, {"count": _count}, report=_silent) == ["count/long/1"]
 
 
+def test_piece_that_needs_others_waits_for_them(declared, workshop):
+    pieces = read_pieces(declared)
+
+    def needs_the_long_one(piece, workshop):
+        if piece.seed == 1 and piece.run == "plain" and not pieces[1].is_done(workshop.results):
+            raise NotReadyError("count/plain/1 needs count/long/1.")
+        return _count(piece, workshop)
+
+    messages = []
+    kinds = {"count": needs_the_long_one}
+    done = run_pieces(pieces, workshop, kinds, report=messages.append)
+    assert done == ["count/long/1", "count/plain/1", "count/plain/2"]
+    assert "count/plain/1 needs count/long/1." in messages
+    pieces[1].log(workshop.results).unlink()
+    pieces[0].log(workshop.results).unlink()
+    assert run_pieces(pieces[:1], workshop, kinds, report=_silent) == []  # and it ends
+
+
 def test_piece_of_another_runner_is_passed_over(declared, workshop):
     pieces = read_pieces(declared)
     with lock(pieces[0], workshop) as is_ours:
         assert is_ours
+        pieces[0].folder(workshop.work).mkdir(parents=True)
         assert states(pieces, workshop)[0].state == "running"
         done = run_pieces(pieces, workshop, {"count": _count}, report=_silent)
     assert done == ["count/long/1", "count/plain/2"]
@@ -226,6 +245,8 @@ def test_command_that_fails_tells_how_its_messages_end(workshop, tmp_path):
 
 def test_plan_counts_hours_that_are_left(declared, workshop):
     pieces = read_pieces(declared)
+    assert {x.state for x in states(pieces, workshop)} == {"missing"}
+    assert not workshop.work.exists()  # to look changes nothing
     run_pieces(pieces[:1], workshop, {"count": _count}, report=_silent)
     table = plan_table(states(pieces, workshop)).splitlines()
     assert table[0].split() == [

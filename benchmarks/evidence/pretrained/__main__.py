@@ -1,7 +1,8 @@
 """One experiment on a pretrained model: ``python -m benchmarks.evidence.pretrained SETTINGS OUT``.
 
-SETTINGS is a JSON file of ``subject``, ``kind`` (``sweep`` or ``finetune``), ``models``, ``data``,
-``seed``, ``settings`` and ``evaluation``; OUT is the file of the result. Checkpoints are beside it.
+SETTINGS is a JSON file of ``subject``, ``kind`` (``sweep``, ``finetune`` or ``speed``), ``models``,
+``data``, ``seed``, ``settings`` and ``evaluation``; OUT is the file of the result. Checkpoints are
+beside it.
 """
 
 import json
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.evidence.pretrained.data import novel
 from benchmarks.evidence.pretrained.finetune import LOG, FineTuning
 from benchmarks.evidence.pretrained.heads import head_densities
 from benchmarks.evidence.pretrained.minilm import MiniLM
 from benchmarks.evidence.pretrained.opus_mt import OpusMT
+from benchmarks.evidence.pretrained.roles import head_roles
 from benchmarks.evidence.pretrained.smollm2 import SmolLM2
+from benchmarks.evidence.pretrained.speed import compare_speed
 from benchmarks.evidence.pretrained.subject import Subject
+from transformers import AutoModelForCausalLM
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
 
@@ -28,7 +33,9 @@ def main() -> None:
     request = json.loads(request_path.read_text(encoding="utf-8"))
     torch.set_num_threads(request["threads"])
     subject = SUBJECTS[request["subject"]](Path(request["models"]), Path(request["data"]))
-    found = {"sweep": _sweep, "finetune": _finetune}[request["kind"]](subject, request, out)
+    found = {"sweep": _sweep, "finetune": _finetune, "speed": _speed}[request["kind"]](
+        subject, request, out
+    )
     partial = out.with_suffix(".partial")
     partial.write_text(json.dumps(found), encoding="utf-8")
     partial.replace(out)
@@ -72,7 +79,26 @@ def _finetune(subject: Subject, request: dict[str, Any], out: Path) -> dict[str,
         "losses": [{"step": x["step"], "loss": x["loss"]} for x in log if "loss" in x],
         "final": subject.measure(model, request["evaluation"]["final"]),
         "heads": head_densities(model, subject.sample()),
+        "roles": head_roles(model, subject.sample()),
     }
+
+
+def _speed(subject: Subject, request: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Time the models of finished fine-tunings next to each other, on a machine left alone."""
+    settings = request["settings"]
+    models = {
+        name: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        for name, folder in request["trained"].items()
+    }
+    tokens = subject.tokens(novel(subject.data, "test")[: 8 * max(settings["lengths"])])
+    rows = compare_speed(
+        models,
+        tokens,
+        settings["lengths"],
+        decoded=settings["decoded"],
+        rounds=settings["rounds"],
+    )
+    return {"rows": rows}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Variants: ``softmax`` is the control, the same fine-tuning without sparsity; ``fixed`` raises α from
 1 to its end at an even pace over the first part of training and leaves it there; ``learned`` does
-the same, and from then on every head learns its own.
+the same, and from then on every head learns its own. Dropout is off in all of them: a teacher's
+distribution is to be matched, on text that is seen once or twice.
 """
 
 import json
@@ -34,7 +35,7 @@ class FineTuning:
             ``learning_rate``, ``alpha_learning_rate``, ``warmup_steps``, ``distill``, ``bf16`` and
             ``eval_steps``.
         limits: Amount of text to measure on in the course of training.
-        seed: Seed of batches and dropout.
+        seed: Seed of batches.
         folder: Folder of its checkpoint and log.
         save_seconds: Seconds between checkpoints.
     """
@@ -133,12 +134,10 @@ class FineTuning:
                 self._save()
                 saved = time.monotonic()
         self._save()
-        return self.model.eval()
+        return self.model
 
     def _update(self) -> tuple[float, float]:
         start = time.perf_counter()
-        torch.manual_seed(1_000_003 * self.seed + self.step)  # dropout
-        self.model.train()
         if self.variant != "softmax" and not self._learns_alpha:
             set_step(self.model, self.step)
         batch = self.subject.batch(self.step, self.seed, self.settings["batch_size"])
@@ -152,7 +151,6 @@ class FineTuning:
         return loss.item(), time.perf_counter() - start
 
     def _evaluate(self) -> None:
-        self.model.eval()
         if self.variant != "softmax" and not self._learns_alpha:
             set_step(self.model, self.step)
         measures = self.subject.measure(self.model, self.limits)

@@ -32,9 +32,15 @@ class SmolLM2(Subject):
     def load(self) -> PreTrainedModel:
         folder = self.file.parent / "converted"
         if not (folder / "config.json").is_file():
-            model = AutoModelForCausalLM.from_pretrained(
+            read = AutoModelForCausalLM.from_pretrained(
                 self.file.parent, gguf_file=self.file.name, dtype=torch.float32
             )
+            # A model read from GGUF counts as quantized, and those are not saved.
+            config = type(read.config)(**read.config.to_diff_dict())
+            if hasattr(config, "quantization_config"):
+                del config.quantization_config
+            model = AutoModelForCausalLM.from_config(config)
+            model.load_state_dict(read.state_dict())
             model.save_pretrained(folder)
         loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         return loaded.eval()

@@ -9,7 +9,7 @@ from benchmarks.evidence.report.language import LanguageResults, language_sectio
 from benchmarks.evidence.report.logs import Log
 from benchmarks.evidence.report.notes import notes
 from benchmarks.evidence.report.tables import spoken
-from benchmarks.evidence.report.tasks import BASELINE, TaskResults, task_section
+from benchmarks.evidence.report.tasks import BASELINE, TaskResults, sizes_section, task_section
 from benchmarks.evidence.runner import write_text
 from benchmarks.evidence.statistics import difference_interval, mean_interval
 
@@ -44,6 +44,8 @@ def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, speed: Path)
         lines += ["## Tasks", ""]
     for results in tasks:
         lines += task_section(results, folder)
+    if tasks and "sizes" in logs:
+        lines += sizes_section(logs["sizes"])
     if language is not None:
         lines += language_section(language, folder)
     if speed.is_file():

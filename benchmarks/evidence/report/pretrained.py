@@ -21,6 +21,13 @@ from benchmarks.evidence.statistics import (
 
 PAGE, FIGURES = "pretrained.md", "pretrained"
 CONTROL = "softmax"
+SURE = 0.5
+ROLE_KINDS = {
+    "attentions": "self-attention",
+    "encoder_attentions": "encoder",
+    "decoder_attentions": "decoder",
+    "cross_attentions": "context",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +120,8 @@ def pretrained_page(logs: Mapping[str, Sequence[Log]], docs: Path) -> Path | Non
         if tuned:
             sections += _tuned_section(subject, tuned)
             answers += _tuned_answer(subject, tuned)
+        if speed := logs.get(f"{name}-speed"):
+            sections += _speed_section(speed[0])
     if not sections:
         return None
     lines = [_INTRODUCTION, "", "## In short", "", *(f"- {x}" for x in answers), ""]
@@ -196,6 +205,7 @@ def _tuned_section(subject: SubjectPage, logs: Sequence[Log]) -> list[str]:
         "",
         *table(head, rows),
         *_alpha_lines(runs),
+        *_role_lines(runs),
     ]
 
 
@@ -262,6 +272,51 @@ def _alpha_lines(runs: Mapping[str, Sequence[Log]]) -> list[str]:
         )
     head = ["learned α", "heads", "lowest", "mean", "highest", "lowest density", "highest density"]
     return table(head, rows)
+
+
+def _role_lines(runs: Mapping[str, Sequence[Log]]) -> list[str]:
+    """Heads that have a role, by variant: they give half of their weight or more to one place."""
+    places = {"first": "first token", "previous": "previous token", "self": "same token"}
+    places["next"] = "next token"
+    rows = []
+    for own in runs.values():
+        for kind, found in own[0]["roles"].items():
+            cells = []
+            for name in places:
+                values = [x for layer in found.get(name, []) for x in layer]
+                cells.append(str(sum(x >= SURE for x in values)) if values else "")
+            largest = [x for layer in found["largest"] for x in layer]
+            mean = f"{100 * sum(largest) / len(largest):.0f}%"
+            rows.append([_variant(own[0]), ROLE_KINDS[kind], str(len(largest)), *cells, mean])
+    head = ["attention", "kind", "heads", *places.values(), "mean of the largest weight"]
+    return [
+        f"Heads that give at least {SURE:.0%} of their weight to one place, on average over "
+        "queries, in the model of the first seed:",
+        "",
+        *table(head, rows, left=2),
+    ]
+
+
+def _speed_section(log: Log) -> list[str]:
+    """Seconds of reading and decoding, and the speedup over the control."""
+    rows = []
+    for row in log["rows"]:
+        base = row["seconds"][CONTROL]
+        for run, seconds in row["seconds"].items():
+            cells = [
+                f"{seconds[what]:.2f} s ({base[what] / seconds[what]:.2f}×)"
+                for what in ("prefill", "decoding")
+            ]
+            rows.append([f"{row['length']:,}", run, *cells])
+    machine = log["machine"]
+    head = ["tokens", "attention", "prefill", f"decoding {log['rows'][0]['decoded']} tokens"]
+    return [
+        f"Speed, {machine['threads']} thread(s) of {machine['cpu']}, float32; in brackets the "
+        "speedup over softmax. Models take turns, and the best of "
+        f"{log['settings']['rounds']} turns counts.",
+        "",
+        *table(head, rows, left=2),
+    ]
 
 
 def _kinds(modules: Mapping[str, Any]) -> dict[str, list[str]]:

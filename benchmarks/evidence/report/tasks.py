@@ -154,6 +154,28 @@ def _all_table(results: TaskResults) -> list[str]:
     return ["All settings:", "", *table(head, rows)]
 
 
+def sizes_section(logs: Sequence[Log]) -> list[str]:
+    """Return a table of the short runs by which sizes were chosen."""
+    factors = logs[0]["evaluation"]["factors"]
+    head = ["task", "layers", "learning rate", "steps", "solved at step"]
+    rows = []
+    for log in logs:
+        settings = log["settings"]
+        exact = {x["length"] / settings["max_length"]: x["exact_match"] for x in log["scores"]}
+        cells = [f"{100 * exact.get(factor, 0.0):.0f}" for factor in factors]
+        solved = "no" if log["solved_at"] is None else f"{log['solved_at']:,}"
+        size = [str(settings["layers"]), f"{settings['learning_rate']:g}", f"{log['steps']:,}"]
+        rows.append([settings["task"], *size, solved, *cells])
+    return [
+        "### Sizes that were tried",
+        "",
+        "ASEntmax with NAPE, one seed. A number after the name of a task is the size of its "
+        "alphabet; as published it is 32, and 256 for MQMTAR.",
+        "",
+        *table([*head, *(f"{x:g}×" for x in factors)], rows),
+    ]
+
+
 def _dispersion(results: TaskResults, folder: Path) -> list[str]:
     """Entropy, support and weight on the relevant token against length."""
     found = {

@@ -1,32 +1,21 @@
-"""Write docs/results/heads.md from two reports of `adasparse analyze`, one with questions.
+"""The page on heads: the paper's figures 2 to 10 with tables of their numbers."""
 
-    .venv/bin/adasparse analyze runs/de-en-softmax runs/de-en-entmax runs/de-en-adaptive \
-        --data runs/data-de-en --out report
-    .venv/bin/adasparse analyze runs/ro-en-softmax runs/ro-en-entmax runs/ro-en-adaptive \
-        --data runs/data-ro-en --out questions
-    .venv/bin/python benchmarks/heads_report.py report --questions questions
-
-The runs are those of benchmarks/translation_runs.py. Figures and the numbers drawn in them go to
-docs/results/heads.
-"""
-
-import argparse
 import csv
-import json
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adasparse._files import write_atomically
+from benchmarks.evidence.heads import figures_folder
+from benchmarks.evidence.report.logs import Log
+from benchmarks.evidence.report.notes import notes
+from benchmarks.evidence.runner import write_text
+
 from adasparse.analysis.figures.paper import FIGURES
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results" / "heads.md"
-FOLDER = PAGE.parent / "heads"
-COMPARISON = ROOT / "benchmarks" / "results" / "heads.md"
+PAGE, FOLDER = "heads.md", "heads"
 KINDS = {"encoder": "encoder", "decoder": "decoder", "context": "context"}
 NAMES = {"softmax": "softmax", "entmax": "1.5-entmax", "adaptive": "α-entmax"}
 SURE = 0.5  # positional heads give at least this share to one offset
@@ -35,59 +24,51 @@ MOVED = 0.02  # alpha that differs by less stands still
 Rows = list[list[str]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=Path)
-    parser.add_argument("--questions", type=Path, required=True)
-    options = parser.parse_args()
-    report, questions = (
-        json.loads((path / "measures.json").read_text())
-        for path in (options.report, options.questions)
-    )
+def heads_page(logs: Mapping[str, Sequence[Log]], docs: Path, results: Path) -> Path | None:
+    """Write the page and copy its figures; return its path, or None if there is no log for it."""
+    if "heads" not in logs:
+        return None
+    (log,) = logs["heads"]
+    drawn = figures_folder(results / "heads" / f"{log['run']}-{log['seed']}.json")
     parts = [
         "# What heads do",
         "",
-        COMPARISON.read_text(encoding="utf-8").strip(),
-        "",
+        *notes("heads"),
         "## The figures",
         "",
-        f"Measured over {report['sentences']:,} sentences of Multi30k that were not trained on, "
-        f"figure 9 over {questions['sentences']:,} of the Romanian corpus, for Multi30k has no "
-        "questions. Numbers drawn are in the CSV file beside each figure.",
+        f"Measured over {log['sentences']:,} sentences of Tatoeba de → en that were not trained "
+        "on, for one model of each variant. Numbers drawn are in the CSV file beside each figure.",
         "",
     ]
     for number in sorted({spec.number for spec in FIGURES}):
-        section = SECTIONS[number]
         specs = [spec for spec in FIGURES if spec.number == number]
-        source = options.questions if section.asks else options.report
-        measures = questions if section.asks else report
+        if not all((drawn / f"{spec.name}.svg").is_file() for spec in specs):
+            continue  # no head or sentence is of its kind
         for spec in specs:
-            _copy(source / "figures", spec.name)
+            _copy(drawn, docs / FOLDER, spec.name)
         parts += [
             f"### Figure {number}: {specs[0].title}",
             "",
-            section.about,
+            SECTIONS[number].about,
             "",
-            *[f"![{spec.title}](heads/{spec.name}.svg)" for spec in specs],
+            *[f"![{spec.title}]({FOLDER}/{spec.name}.svg)" for spec in specs],
             "",
-            *_table(section.rows(measures, source)),
+            *_table(SECTIONS[number].rows(log, drawn)),
             "",
-            "Numbers: " + ", ".join(f"[{x.name}.csv](heads/{x.name}.csv)" for x in specs) + ".",
+            "Numbers: " + ", ".join(f"[{x.name}.csv]({FOLDER}/{x.name}.csv)" for x in specs) + ".",
             "",
         ]
-    parts += ["## How it was made", "", _commands(), ""]
-    write_atomically(PAGE, "\n".join(parts))
+    command = "python -m benchmarks.evidence run --only 'tatoeba/*' --only 'heads/*'"
+    parts += ["## Commands", "", "```sh", command, "python -m benchmarks.evidence report", "```"]
+    path = docs / PAGE
+    write_text(path, "\n".join(parts) + "\n")
+    return path
 
 
-def _copy(folder: Path, name: str) -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
+def _copy(source: Path, target: Path, name: str) -> None:
+    target.mkdir(parents=True, exist_ok=True)
     for suffix in ("svg", "csv"):
-        shutil.copyfile(folder / f"{name}.{suffix}", FOLDER / f"{name}.{suffix}")
-
-
-def _commands() -> str:
-    lines = [line.strip() for line in (__doc__ or "").splitlines() if line.startswith("    ")]
-    return "\n".join(["```sh", *lines, "```"])
+        shutil.copyfile(source / f"{name}.{suffix}", target / f"{name}.{suffix}")
 
 
 def _table(rows: Rows) -> list[str]:
@@ -96,10 +77,7 @@ def _table(rows: Rows) -> list[str]:
     return lines + ["| " + " | ".join(row) + " |" for row in body]
 
 
-# ---------------------------------------------------------------- numbers
-
-
-def _groups(measures: dict) -> list[tuple[str, dict[str, dict]]]:
+def _groups(measures: Log) -> list[tuple[str, dict[str, dict]]]:
     """Runs as they are named here, with their groups of heads by kind of attention."""
     return [
         (NAMES[run["attention"]], {group["kind"]: group for group in run["groups"]})
@@ -115,10 +93,10 @@ def _percent(x: float) -> str:
     return f"{100 * x:.1f}%"
 
 
-def _trajectories(measures: dict, folder: Path) -> Rows:
+def _trajectories(measures: Log, folder: Path) -> Rows:
     """How α of each head moved."""
     heads: dict[str, list[float]] = defaultdict(list)
-    with (folder / "figures" / "alpha_trajectories.csv").open(encoding="utf-8") as file:
+    with (folder / "alpha_trajectories.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             heads[row["head"]].append(float(row["alpha"]))
     rows = [["attention", "heads", "fell", "fell, then rose", "end above the start", "end below"]]
@@ -137,7 +115,7 @@ def _trajectories(measures: dict, folder: Path) -> Rows:
     return rows
 
 
-def _alphas(measures: dict, _: Path) -> Rows:
+def _alphas(measures: Log, _: Path) -> Rows:
     rows = [["attention", "lowest α", "median", "highest α", "below 1.5", "above 1.5"]]
     for name, groups in _groups(measures):
         if name != NAMES["adaptive"]:
@@ -151,7 +129,7 @@ def _alphas(measures: dict, _: Path) -> Rows:
     return rows
 
 
-def _densities(measures: dict, _: Path) -> Rows:
+def _densities(measures: Log, _: Path) -> Rows:
     rows = [["run", *(f"{kind}, mean" for kind in KINDS), "densest head", "sparsest head"]]
     for name, groups in _groups(measures):
         found = {kind: _flat(groups[kind]["values"]["density"]) for kind in KINDS}
@@ -161,8 +139,8 @@ def _densities(measures: dict, _: Path) -> Rows:
     return rows
 
 
-def _by_layer(key: str, values: str) -> Callable[[dict, Path], Rows]:
-    def table(measures: dict, _: Path) -> Rows:
+def _by_layer(key: str, values: str) -> Callable[[Log, Path], Rows]:
+    def table(measures: Log, _: Path) -> Rows:
         layers = measures["runs"][0]["groups"][0]["layers"]
         rows = [["run", "attention", *(f"layer {i + 1}" for i in range(layers))]]
         for name, groups in _groups(measures):
@@ -175,7 +153,7 @@ def _by_layer(key: str, values: str) -> Callable[[dict, Path], Rows]:
     return table
 
 
-def _positions(measures: dict, _: Path) -> Rows:
+def _positions(measures: Log, _: Path) -> Rows:
     offsets = {"previous": "previous token", "next": "next token", "self": "same token"}
     rows = [["run"]]
     for label in offsets.values():
@@ -191,8 +169,8 @@ def _positions(measures: dict, _: Path) -> Rows:
     return rows
 
 
-def _best(key: str, count: int) -> Callable[[dict, Path], Rows]:
-    def table(measures: dict, _: Path) -> Rows:
+def _best(key: str, count: int) -> Callable[[Log, Path], Rows]:
+    def table(measures: Log, _: Path) -> Rows:
         rows = [["run", *(f"head {i + 1} of the encoder" for i in range(count))]]
         for name, groups in _groups(measures):
             group = groups["encoder"]
@@ -212,10 +190,10 @@ def _best(key: str, count: int) -> Callable[[dict, Path], Rows]:
     return table
 
 
-def _extremes(measures: dict, folder: Path) -> Rows:
+def _extremes(measures: Log, folder: Path) -> Rows:
     rows = [["run", "head", "weights that are not zero", "tokens of the sentence"]]
     found: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    with (folder / "figures" / "sparsity_extremes.csv").open(encoding="utf-8") as file:
+    with (folder / "sparsity_extremes.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             found[row["run"], row["head"]].append(row)
     names = {run["name"]: NAMES[run["attention"]] for run in measures["runs"]}
@@ -233,12 +211,10 @@ class Section:
     Args:
         about: Explanation of the numbers.
         rows: Cells of the table, from the measures and the folder of a report.
-        asks: Whether the figure is of the report with questions.
     """
 
     about: str
-    rows: Callable[[dict, Path], Rows]
-    asks: bool = False
+    rows: Callable[[Log, Path], Rows]
 
 
 #: Sections of the page by number of the figure in the paper.
@@ -277,9 +253,8 @@ SECTIONS = {
         rows=_best("merging", 2),
     ),
     9: Section(
-        about="Mean weight on the final question mark at interrogative words, Romanian → English.",
+        about="Mean weight on the final question mark at interrogative words.",
         rows=_best("interrogation", 2),
-        asks=True,
     ),
     10: Section(
         about="The head whose density differs the most between sentences of similar length: where "
@@ -287,6 +262,3 @@ SECTIONS = {
         rows=_extremes,
     ),
 }
-
-if __name__ == "__main__":
-    main()
