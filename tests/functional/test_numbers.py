@@ -68,7 +68,7 @@ def test_masks_of_other_tensor_subclasses():
     expected = entmax_attention(x, x, x, attn_mask=mask)
     got = entmax_attention(x, x, x, attn_mask=mask.as_subclass(Plain))
     torch.testing.assert_close(got.as_subclass(torch.Tensor), expected)
-    with pytest.raises(TypeError, match="causal bias of torch.nn.attention.bias; got Meaningful"):
+    with pytest.raises(TypeError, match=r"causal bias of .*; got Meaningful"):
         entmax_attention(x, x, x, attn_mask=mask.as_subclass(Meaningful))
 
 
@@ -159,7 +159,7 @@ def test_wrong_types_of_losses_are_named():
     scores, target = torch.randn(2, 3), torch.tensor([0, 1])
     with pytest.raises(TypeError, match="scores must be a tensor; got list"):
         entmax_loss([[1.0, 2.0]], target)
-    with pytest.raises(TypeError, match="target must be a tensor of classes.*; got list"):
+    with pytest.raises(TypeError, match=r"target must be a tensor of classes.*; got list"):
         entmax_loss(scores, [0, 1])
     with pytest.raises(TypeError, match=r"weight must be a tensor \(3,\) or None; got list"):
         entmax_loss(scores, target, weight=[1.0, 2.0, 3.0])

@@ -36,7 +36,7 @@ def or_one(x: Tensor) -> Tensor:
 
 
 def _is_readable(alpha: Tensor) -> bool:
-    """Whether the values of alpha may be looked at: elsewhere that would stall, or is impossible."""
+    """Whether the values of alpha may be looked at: elsewhere that stalls, or is impossible."""
     return alpha.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(alpha)
 
 
@@ -54,8 +54,10 @@ def _by_steepness(
         steep: The same.
         rows: Arguments ``(rows, ...)`` of both.
     """
-    is_steep = alpha.detach() > 2 if _is_readable(alpha) else alpha.new_zeros((), dtype=torch.bool)
-    if alpha.device.type != "cpu" or not bool(is_steep.any()):
+    if not _is_readable(alpha):
+        return gentle(*rows, alpha)
+    is_steep = alpha.detach() > 2
+    if not bool(is_steep.any()):
         return gentle(*rows, alpha)
     if bool(is_steep.all()):
         return steep(*rows, alpha)
