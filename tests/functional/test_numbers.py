@@ -47,6 +47,12 @@ def test_causal_biases_of_pytorch(sizes, heads, backend):
         torch.testing.assert_close(dense, softmax)
 
 
+def test_the_mask_may_be_positional():
+    x, mask = randn(1, 2, 5, 4), torch.ones(5, 5, dtype=torch.bool).tril()
+    expected = entmax_attention(x, x, x, attn_mask=mask)
+    torch.testing.assert_close(entmax_attention(x, x, x, mask), expected)
+
+
 def test_causal_bias_of_another_size_is_refused():
     x = randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match="for 5 queries and 5 keys; got one for 4 and 5"):
