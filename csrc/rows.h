@@ -111,14 +111,14 @@ inline bool needs_double(double alpha) { return alpha > 2 || alpha < 1; }
 template <class T, class Body>
 ADASPARSE_INLINE void with_map(double alpha, const Body& body) {
   const double eps = alpha - 1;
+  if constexpr (sizeof(T) == 8)
+    if (eps > 1) return body(SteepMap<T>(eps));
   if (eps == 0)
     body(SoftmaxMap<T>());
   else if (eps == 0.5)
     body(Entmax15Map<T>());
   else if (eps == 1)
     body(SparsemaxMap<T>());
-  else if (eps > 1)
-    body(SteepMap<T>(eps));
   else
     body(GeneralMap<T>(eps));
 }

@@ -58,7 +58,7 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       out.c = std::log(sums.mass);
     return {out, weights != nullptr};
   } else {
-    const bool is_convex = eps > 0;
+    const bool is_convex = eps > 0 && eps <= 1;
     Guess guess;
     if (is_convex) {
       if constexpr (Map::kIsCheap)
@@ -102,8 +102,8 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
         break;
       }
       double next = c + delta;
-      // From alpha = 1 on Newton's steps never fail but for leaving the bracket, when they come from
-      // above the root; below, the bracket must halve at least.
+      // From alpha = 1 to 2 Newton's steps never fail but for leaving the bracket, when they come
+      // from above the root; elsewhere the bracket must halve at least.
       const bool is_slow = !is_convex && high - low > 0.5 * width;
       width = high - low;
       if (is_slow || !(next > low && next < high)) {

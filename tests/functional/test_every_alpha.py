@@ -167,3 +167,24 @@ def test_the_loss_is_exact(alpha, backend):
         loss.backward()
         p[1] -= 1
         near(scores.grad[0], p, 1e-12)
+
+
+@pytest.mark.parametrize("alpha", [2.5, 5.0])
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+def test_dense_heads_above_2(dropout_p, alpha):
+    """So many keys have weight that the backward pass of the kernel recomputes them."""
+    torch.manual_seed(5)
+    inputs = [torch.randint(-3, 4, (1, 2, n, 4)).double() for n in (30, 700, 700)]
+    results = []
+    for backend in BACKENDS:
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        wide_alpha = torch.tensor([alpha, 3.0], dtype=torch.float64, requires_grad=True)
+        torch.manual_seed(6)
+        out = entmax_attention(
+            *leaves, alpha=wide_alpha, scale=2.0**-22, dropout_p=dropout_p, backend=backend
+        )
+        gradients = torch.autograd.grad(out, (*leaves, wide_alpha), torch.ones_like(out))
+        results.append((out.detach(), *gradients))
+    for got, expected in zip(*results, strict=True):
+        scale = max(1.0, expected.abs().max().item())
+        torch.testing.assert_close(got / scale, expected / scale, rtol=0, atol=1e-10)

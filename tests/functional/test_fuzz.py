@@ -58,7 +58,7 @@ def draw_alpha(random: np.random.Generator) -> float:
 
 
 def expected_rows(scores: Tensor, alpha: Tensor) -> Tensor:
-    """Return the weights of ``(..., n)`` in float64 for an alpha that broadcasts to ``(..., 1)``."""
+    """Return the weights of ``(..., n)`` for an alpha that broadcasts to ``(..., 1)``."""
     alphas = alpha.double().expand(*scores.shape[:-1], 1)
     out = torch.zeros(scores.shape, dtype=torch.float64)
     for at in np.ndindex(*scores.shape[:-1]):

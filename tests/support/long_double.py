@@ -1,8 +1,8 @@
 """entmax of one row by bisection in long double, independent of the kernels.
 
-Above alpha = 2 the logarithm of the smallest weight in the support is bisected, since the normalizer
-itself would need thousands of digits. Gradients are the formulas of the papers in decimal numbers,
-whose exponents have no bound.
+Above alpha = 2 the logarithm of the smallest weight in the support is bisected, since the
+normalizer itself would need thousands of digits. Gradients are the formulas of the papers in
+decimal numbers, whose exponents have no bound.
 """
 
 from decimal import Decimal, localcontext

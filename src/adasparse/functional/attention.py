@@ -35,9 +35,9 @@ def entmax_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    attn_mask: Tensor | None = None,
     *,
     alpha: float | Tensor = 1.5,
-    attn_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     dropout_p: float = 0.0,
@@ -55,19 +55,20 @@ def entmax_attention(
 
     Computes in float32 (float64 for float64 inputs, and on CPU for alpha above 2). Results are the
     same for any number of threads. Gradients exist for ``query``, ``key``, ``value``, ``alpha``, a
-    float ``attn_mask`` and ``alibi_slopes``; those above the first order take a slower path in
-    PyTorch alone, which does materialize the matrix.
+    float ``attn_mask`` and ``alibi_slopes``; those above the first order, and forward-mode
+    ones, take a slower path in PyTorch alone, which does materialize the matrix.
 
     Args:
         query: ``(..., h, q, d)``.
         key: ``(..., h, k, d)``; one head may be shared by all of ``query``.
-        value: ``(..., h, k, e)``.
-        alpha: At least 1; 1 is softmax, 2 is sparsemax. A tensor has one value per head ``(h,)``
-            or broadcasts to ``(..., h, q, 1)``; it receives gradients.
+        value: ``(..., h, k, e)``. Values of weight zero never matter, be they NaN.
         attn_mask: Broadcasts to ``(..., h, q, k)``. Bool: True where a key takes part. Float:
-            added to the scores, ``-inf`` masks a key.
+            added to the scores, ``-inf`` masks a key. Or a causal bias of
+            ``torch.nn.attention.bias``.
+        alpha: At least 1 and finite; 1 is softmax, 2 is sparsemax. A tensor has one value per head
+            ``(h,)`` or broadcasts to ``(..., h, q, 1)``; it receives gradients.
         is_causal: Whether later keys are masked; may be combined with ``attn_mask``.
-        scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
+        scale: Factor of the dot products, finite; ``1 / sqrt(d)`` if None.
         dropout_p: Probability of dropping a weight, drawn from PyTorch's generator; the others are
             multiplied by ``1 / (1 - dropout_p)``.
         key_lengths: Number of keys before the padding, integers ``(...)``, one per sequence. The

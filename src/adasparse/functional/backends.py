@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.jit._trace import is_tracing
 
 from adasparse.kernels import AttentionProblem, Kernels, cpu
 from adasparse.kernels import torch as torch_kernels
@@ -237,7 +238,7 @@ def needs_registered_op(*tensors: Tensor | None) -> bool:
 
     That is while compiling or tracing, which see nothing else, and for tensor subclasses.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling() or is_tracing():
         return True
     return not _ORDINARY_TYPES.issuperset(map(type, tensors))
 

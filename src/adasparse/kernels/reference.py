@@ -36,7 +36,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         raise TypeError(f"the reference works in float64; got {scores.dtype}.")
     if scores.numel() == 0:
         return torch.zeros_like(scores)
-    eps = (alpha.double() - 1).expand(len(scores)).reshape(-1, 1)
+    eps = (alpha.double().reshape(-1) - 1).expand(len(scores)).reshape(-1, 1)
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
     clean = torch.where(bad | top.isneginf(), 0.0, scores)

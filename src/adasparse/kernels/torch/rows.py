@@ -15,12 +15,23 @@ from adasparse.kernels.torch.steep import steep_backward, steep_by_alpha, steep_
 _MAX_STEPS = 100
 
 
+def _is_readable(alpha: Tensor) -> bool:
+    """Whether the values of alpha may be looked at: elsewhere that stalls, or is impossible."""
+    if alpha.device.type != "cpu":
+        return False
+    while torch._C._functorch.is_functorch_wrapped_tensor(alpha):
+        if torch._C._functorch.is_batchedtensor(alpha):
+            return False
+        alpha = torch._C._functorch.get_unwrapped(alpha)
+    return True
+
+
 def compute_dtype(scores: Tensor, alpha: Tensor) -> torch.dtype:
     """Return float64 where float32 has too few digits: alpha above 2 is steep at the edge."""
     if scores.dtype == torch.float64:
         return torch.float64
-    on_cpu = scores.device.type == "cpu" and alpha.device.type == "cpu"
-    if on_cpu and bool(((alpha > 2) | (alpha < 1)).any()):
+    can_read = scores.device.type == "cpu" and _is_readable(alpha)
+    if can_read and bool(((alpha > 2) | (alpha < 1)).any()):
         return torch.float64
     return torch.float32
 
@@ -33,11 +44,6 @@ def excess(alpha: Tensor, like: Tensor) -> Tensor:
 def or_one(x: Tensor) -> Tensor:
     """Replace zeros by ones, for a division whose result is then not used."""
     return torch.where(x == 0, 1.0, x)
-
-
-def _is_readable(alpha: Tensor) -> bool:
-    """Whether the values of alpha may be looked at: elsewhere that would stall, or is impossible."""
-    return alpha.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(alpha)
 
 
 def _by_steepness(
@@ -54,8 +60,10 @@ def _by_steepness(
         steep: The same.
         rows: Arguments ``(rows, ...)`` of both.
     """
-    is_steep = alpha.detach() > 2 if _is_readable(alpha) else alpha.new_zeros((), dtype=torch.bool)
-    if alpha.device.type != "cpu" or not bool(is_steep.any()):
+    if not _is_readable(alpha):
+        return gentle(*rows, alpha)
+    is_steep = alpha.detach() > 2
+    if not bool(is_steep.any()):
         return gentle(*rows, alpha)
     if bool(is_steep.all()):
         return steep(*rows, alpha)

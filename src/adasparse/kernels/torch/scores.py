@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit._trace import is_tracing
 
 from adasparse.kernels.problem import AttentionProblem
 
@@ -159,7 +160,7 @@ def _are_finite(x: Tensor) -> bool:
         x.is_cpu
         and type(x) is Tensor
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
+        and not is_tracing()
         and not torch._C._are_functorch_transforms_active()
     )
     return is_readable and bool(x.isfinite().all())
