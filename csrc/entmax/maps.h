@@ -133,8 +133,8 @@ struct GeneralMap {
 };
 
 // alpha > 2. The slope of the map is infinite at the edge of the support, and for large eps the
-// whole of a weight is decided by less than the rounding of c. Nothing is lost if scores are counted
-// from the smallest one in the support, whose weight w takes the place of c:
+// whole of a weight is decided by less than the rounding of c. Nothing is lost if scores are
+// counted from the smallest one in the support, whose weight w takes the place of c:
 //
 //     p = (eps z + w^eps)^(1/eps) where z >= 0, else 0;   z = score - smallest score in the support
 //

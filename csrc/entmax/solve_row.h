@@ -139,8 +139,8 @@ int64_t last_in_support(const T* scores, int64_t count, double eps, double& mass
 }
 
 // Solves one row of alpha > 2, see SteepMap: `max` of the result is the smallest score in the
-// support and `c` the logarithm of its weight w. The sum of weights is convex in w, so that Newton's
-// steps from above, where the scores above are taken at the edge, never pass the root.
+// support and `c` the logarithm of its weight w. The sum of weights is convex in w, so that
+// Newton's steps from above, where the scores above are taken at the edge, never pass the root.
 template <class T>
 SolvedRow solve_row(const SteepMap<T>& map, const T* row, int64_t n, T* scratch, T*,
                     double = -std::numeric_limits<double>::infinity()) {

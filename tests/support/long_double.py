@@ -12,7 +12,7 @@ import numpy as np
 Long = np.longdouble
 
 
-def _bisected(sum_above, low, high, steps=200):
+def _bisected(sum_above, low, high, steps=90):
     """Return where a falling sum crosses one."""
     low, high = Long(low), Long(high)
     for _ in range(steps):
@@ -32,7 +32,7 @@ def _gentle(scores, eps):
         inside = finite & (1 + eps * u > 0)
         return np.where(inside, np.exp(np.log1p(np.where(inside, eps * u, 0)) / eps), 0)
 
-    return weights_at(_bisected(lambda c: weights_at(c).sum(), 0, 50 + 1 / max(eps, 1e-3), 300))
+    return weights_at(_bisected(lambda c: weights_at(c).sum(), 0, 50 + 1 / max(eps, 1e-3)))
 
 
 def _steep(scores, eps):
@@ -47,7 +47,7 @@ def _steep(scores, eps):
         power = np.exp(np.logaddexp(np.log(eps * gap), eps * log_w) / eps)
         return np.where(above, power, np.where(scores == Long(smallest), np.exp(log_w), 0))
 
-    return weights_at(-_bisected(lambda minus: weights_at(-minus).sum(), 0, 100, 300))
+    return weights_at(-_bisected(lambda minus: weights_at(-minus).sum(), 0, 100))
 
 
 def entmax_row(scores, alpha):

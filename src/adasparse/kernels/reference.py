@@ -36,7 +36,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
         raise TypeError(f"the reference works in float64; got {scores.dtype}.")
     if scores.numel() == 0:
         return torch.zeros_like(scores)
-    eps = (alpha.double().reshape(-1) - 1).expand(len(scores)).reshape(-1, 1)
+    eps = (alpha.double().reshape(-1, 1) - 1).expand(len(scores), 1)
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
     clean = torch.where(bad | top.isneginf(), 0.0, scores)
@@ -110,7 +110,9 @@ def entmax_backward(
         return by_scores, by_alpha if with_alpha else None
     if bool((eps > 1).any()):
         rows = [
-            entmax_backward(weights[i : i + 1], grad[i : i + 1], alpha[i], with_alpha=True)
+            entmax_backward(
+                weights[i : i + 1], grad[i : i + 1], alpha.reshape(-1)[i], with_alpha=True
+            )
             for i in range(len(weights))
         ]
         by_scores, all_alphas = (torch.cat(list(parts)) for parts in zip(*rows, strict=True))
