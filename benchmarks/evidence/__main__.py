@@ -13,6 +13,7 @@ writes the pages docs/results/*.md with their tables and figures from those logs
 import argparse
 import fnmatch
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -47,6 +48,7 @@ def main() -> None:
     if options.command == "plan":
         print(plan_table(states(pieces, workshop), each=options.each))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped; the next run resumes."))
     os.nice(max(0, options.nice - os.nice(0)))
     done = run_pieces(pieces, workshop, KINDS)
     print(f"{len(done)} piece(s) done.", *done, sep="\n")

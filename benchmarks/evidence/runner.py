@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,17 +41,20 @@ def _state(piece: Piece, workshop: Workshop) -> str:
         return "missing"
     if (folder / FAILED).is_file():
         return "failed"
-    with lock(piece, workshop) as is_ours:
-        return "begun" if is_ours else "running"
+    with lock(piece, workshop) as held:
+        return "running" if held is None else "begun"
 
 
 @contextmanager
-def lock(piece: Piece, workshop: Workshop) -> Iterator[bool]:
-    """Hold a piece; yield whether it is ours. The lock ends with its process, however that ends."""
+def lock(piece: Piece, workshop: Workshop) -> Iterator[int | None]:
+    """Hold a piece; yield the descriptor of the lock, or None if another runner holds it.
+
+    The lock ends with the processes that have the descriptor, however they end.
+    """
     path = workshop.work / "locks" / f"{piece.experiment}-{piece.run}-{piece.seed}-{piece.key}"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        yield _locked(file)
+        yield file.fileno() if _locked(file) else None
 
 
 def _locked(file: IO[str]) -> bool:
@@ -88,11 +91,11 @@ def run_pieces(
         ]
         waiting.sort(key=lambda x: x.state)
         for piece in (x.piece for x in waiting):
-            with lock(piece, workshop) as is_ours:
-                if is_ours and not piece.is_done(workshop.results):
+            with lock(piece, workshop) as held:
+                if held is not None and not piece.is_done(workshop.results):
                     report(f"{time.strftime('%H:%M')} {piece.name}")
                     try:
-                        if _finish(piece, workshop, kinds, report):
+                        if _finish(piece, replace(workshop, held=(held,)), kinds, report):
                             done.append(piece.name)
                             early.clear()
                     except NotReadyError as error:

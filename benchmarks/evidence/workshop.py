@@ -1,5 +1,6 @@
 """Commands of a piece of work: started, watched, and stopped when time is up."""
 
+import ctypes
 import json
 import os
 import platform
@@ -8,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 #: Seconds that a command has to write its checkpoint after it was asked to stop.
 _PATIENCE = 120
+_PR_SET_PDEATHSIG = 1
 _FACTS = (
     "import json, torch, adasparse; print(json.dumps([torch.__version__, adasparse.__version__]))"
 )
@@ -39,6 +41,7 @@ class Workshop:
         python: Interpreter that has adasparse.
         threads: Threads of each command.
         deadline: Time on the monotonic clock at which commands are stopped.
+        held: Descriptors of locks, which commands hold as well: a runner may die before them.
     """
 
     work: Path
@@ -46,7 +49,8 @@ class Workshop:
     results: Path
     python: str = sys.executable
     threads: int = 1
-    deadline: float = field(default=float("inf"))
+    deadline: float = float("inf")
+    held: tuple[int, ...] = ()
 
     def adasparse(self, *arguments: str | Path, log: Path) -> str:
         """Run a command of adasparse; return its output."""
@@ -73,6 +77,8 @@ class Workshop:
                 stderr=messages,
                 cwd=ROOT,
                 env={**os.environ, **self._environment()},
+                pass_fds=self.held,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
             is_over = self._wait(process)
         text = output.read_text(encoding="utf-8")
@@ -122,6 +128,11 @@ class Workshop:
             "torch": torch_version,
             "adasparse": version,
         }
+
+
+def _end_with_parent() -> None:
+    """Have the kernel ask this process to stop when its parent dies, kill -9 included."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _processor() -> str:

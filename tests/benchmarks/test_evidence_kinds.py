@@ -105,7 +105,7 @@ def test_translation_models_are_trained_scored_and_analyzed(workshop, tmp_path, 
     settings = {
         **{"corpus": "toy", "source": "de", "target": "en", "dev": "dev", "vocab_size": 520},
         **{"alpha": 1.5, "encoder_layers": 2, "decoder_layers": 1, "width": 16, "heads": 2},
-        **{"ffn": 16, "learning_rate": 1e-3, "warmup_steps": 2, "batch_tokens": 64},
+        **{"ffn": 16, "learning_rate": 1e-3, "warmup_steps": 2, "batch_tokens": 64, "dropout": 0.1},
         **{"max_steps": 4, "log_steps": 2, "eval_steps": 2, "save_steps": 2},
     }
     pieces = [

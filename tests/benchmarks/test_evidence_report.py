@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.evidence.report import write_pages
+from benchmarks.evidence.report.language import LanguageResults, needle_cell
 from benchmarks.evidence.report.logs import by_run
 from benchmarks.evidence.report.pretrained import SUBJECTS, difference_to_control
 from benchmarks.evidence.report.tables import cell, spoken
@@ -183,3 +184,26 @@ def test_fine_tuned_models_are_compared_with_their_control(tmp_path):
         in text
     )
     assert f"| {name} | self-attention | 2 | 0 | 1 | 0 | 0 | 60% |" in text
+
+
+def test_needles_of_one_seed_have_an_interval_over_needles():
+    def log(attention, seed, right):
+        needles = [
+            {"length": 512, "depth": depth, "trials": 10, "exact_match": right / 10}
+            for depth in (0.0, 1.0)
+        ]
+        return {
+            "run": attention,
+            "seed": seed,
+            "settings": {"attention": attention, "positions": "nape"},
+            "perplexity": [{"length": 512, "perplexity": 80.0}],
+            "needles": needles,
+        }
+
+    one = LanguageResults([log("softmax", 1, 5), log("asentmax", 1, 9)])
+    # Wilson's interval of 18 in 20.
+    assert needle_cell(one, "ASEntmax, NAPE", 512) == "90 (70 to 97)"
+    several = [log("softmax", i, x) for i, x in ((1, 1), (2, 2))]
+    several += [log("asentmax", i, x) for i, x in ((1, 9), (2, 9))]
+    # Welch with one degree of freedom: 75 points, 12.706 * 5 to either side.
+    assert needle_cell(LanguageResults(several), "ASEntmax, NAPE", 512) == "**90 ± 0**"

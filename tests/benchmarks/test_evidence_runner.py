@@ -162,8 +162,8 @@ def test_piece_that_needs_others_waits_for_them(declared, workshop):
 
 def test_piece_of_another_runner_is_passed_over(declared, workshop):
     pieces = read_pieces(declared)
-    with lock(pieces[0], workshop) as is_ours:
-        assert is_ours
+    with lock(pieces[0], workshop) as held:
+        assert held is not None
         pieces[0].folder(workshop.work).mkdir(parents=True)
         assert states(pieces, workshop)[0].state == "running"
         done = run_pieces(pieces, workshop, {"count": _count}, report=_silent)
@@ -201,10 +201,7 @@ def _start(folder: Path, name: str) -> "subprocess.Popen[bytes]":
 
 def test_killed_runner_is_resumed_by_the_next(declared, tmp_path):
     first = _start(tmp_path, "first")
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("work/count/plain-1-*/step-1")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    _wait_for(read_pieces(declared)[0].folder(tmp_path / "work") / "step-1")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert not list(tmp_path.glob("results/*/*.json"))
@@ -212,6 +209,47 @@ def test_killed_runner_is_resumed_by_the_next(declared, tmp_path):
     log = json.loads((tmp_path / "results" / "count" / "plain-1.json").read_text())
     assert log["by"][:2] == ["first", "first"] and log["by"][-1] == "second"
     assert len(list(tmp_path.glob("results/*/*.json"))) == 3
+
+
+CHILD = """
+import pathlib, signal, sys, time
+def save(*_):
+    time.sleep(1)  # as long as a checkpoint takes
+    pathlib.Path(sys.argv[1], "saved").write_text("")
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+pathlib.Path(sys.argv[1], "started").write_text("")
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends the children")
+def test_command_of_a_killed_runner_saves_and_holds_its_piece_meanwhile(declared, workshop):
+    script = RUNNER.format(root=str(ROOT), folder=str(workshop.data)).replace(
+        "def slow(piece, workshop):",
+        "def slow(piece, workshop):\n"
+        "    own = piece.folder(workshop.work)\n"
+        f"    workshop.run([sys.executable, '-c', {CHILD!r}, own], log=own / 'log')\n"
+        "def unused(piece, workshop):",
+    )
+    runner = subprocess.Popen([sys.executable, "-c", script, "x"], stderr=subprocess.DEVNULL)
+    piece = read_pieces(declared)[0]
+    folder = piece.folder(workshop.work)
+    _wait_for(folder / "started")
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    assert states([piece], workshop)[0].state == "running"
+    _wait_for(folder / "saved")
+    deadline = time.monotonic() + 30
+    while states([piece], workshop)[0].state != "begun":
+        assert time.monotonic() < deadline
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_two_runners_take_different_pieces(declared, tmp_path):

@@ -8,6 +8,8 @@ from benchmarks.evidence.report.logs import Log, by_run, hours_of, seeds_of
 from benchmarks.evidence.report.tables import cell, table
 from benchmarks.evidence.report.tasks import BASELINE, NAMES, POSITIONS
 
+from adasparse.longcontext import wilson_interval
+
 
 class LanguageResults:
     """All runs of the language models.
@@ -46,6 +48,19 @@ class LanguageResults:
         return found
 
 
+def needle_cell(results: LanguageResults, method: str, length: int) -> str:
+    """Return the share of needles found; with one seed, its 95% interval over needles (Wilson)."""
+    values = results.found(method, length)
+    if len(values) != 1:
+        baseline = None if method == BASELINE else results.found(BASELINE, length)
+        return cell(values, baseline)
+    scores = [x for x in results.runs[method][0]["needles"] if x["length"] == length]
+    trials = sum(x["trials"] for x in scores)
+    right = sum(round(x["trials"] * x["exact_match"]) for x in scores)
+    low, high = wilson_interval(right, trials)
+    return f"{values[0]:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+
+
 def language_section(results: LanguageResults, folder: Path) -> list[str]:
     """Return the section of the language models, and draw its figure."""
     settings = results.logs[0]["settings"]
@@ -76,9 +91,7 @@ def language_section(results: LanguageResults, folder: Path) -> list[str]:
             baseline = results.perplexity(base, x) if base else None
             ours = results.perplexity(method, x)
             perplexity[-1].append(cell(ours, baseline, digits=1, is_better_high=False))
-            needles[-1].append(
-                cell(results.found(method, x), results.found(base, x) if base else None)
-            )
+            needles[-1].append(needle_cell(results, method, x))
         for x in results.lengths:
             cells = [cell(results.found(method, x, depth)) for depth in results.depths]
             depths.append([method, f"{x:,}", *cells])
@@ -98,7 +111,8 @@ def language_section(results: LanguageResults, folder: Path) -> list[str]:
         "Perplexity of a held-out novel by length of the window:",
         "",
         *table(["attention", *lengths], perplexity),
-        f"Needles found in %, over {len(results.depths)} depths with {trials} needles each:",
+        f"Needles found in %, over {len(results.depths)} depths with {trials} needles each; in "
+        "brackets, where there is one seed, the 95% interval over needles (Wilson):",
         "",
         *table(["attention", *lengths], needles),
         f"![Perplexity and needles against length]({folder.name}/language.svg)",
