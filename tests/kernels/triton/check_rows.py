@@ -39,7 +39,7 @@ def assert_rows_agree(scores, alpha):
     assert (by_alpha.cpu() - wanted_alpha).abs().max() <= 1e-4 * wanted_alpha.abs().max() + 1e-6
 
 
-@pytest.mark.parametrize("n", [1, 17, 65, 300, 5000])
+@pytest.mark.parametrize("n", [1, 17, 65, 300])
 def test_rows_of_any_alpha(n):
     scores = scores_of(len(ALPHAS), n, spread=3.0, shift=50.0)
     scores[-1, n // 2 :] = -torch.inf
@@ -51,6 +51,7 @@ def test_one_alpha_with_a_map_of_its_own(alpha):
     assert_rows_agree(scores_of(3, 300), torch.tensor(alpha, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_long_row():
     assert_rows_agree(scores_of(1, 2**17 + 1), ALPHAS[5:6])
 
