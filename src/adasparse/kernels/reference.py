@@ -40,9 +40,11 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
     clean = torch.where(bad | top.isneginf(), 0.0, scores)
-    weights = torch.where(
-        eps > 1, _steep(clean, torch.where(eps > 1, eps, 2.0)), _gentle(clean, eps)
-    )
+    is_steep = eps[:, 0] > 1
+    weights = torch.empty_like(clean)
+    for which, solve in ((is_steep, _steep), (~is_steep, _gentle)):
+        if bool(which.any()):
+            weights[which] = solve(clean[which], eps[which])
     total = weights.sum(-1, keepdim=True)
     weights = torch.where(top.isneginf(), 0.0, weights / torch.where(total > 0, total, 1.0))
     return torch.where(bad, float("nan"), weights)
@@ -78,11 +80,14 @@ def _steep(scores: Tensor, eps: Tensor) -> Tensor:
     Scores are counted from that of the smallest weight w: ``p = (eps z + w^eps)^(1/eps)``.
     """
     ordered = scores.sort(-1, descending=True).values
+    # A score is in the support if those above leave some mass, which the lower ones leave less of.
     place = torch.zeros_like(ordered[:, :1], dtype=torch.int64)
-    for j in range(scores.shape[-1]):  # a score is in the support if those above leave some mass
-        gap = eps * (ordered - ordered[:, j : j + 1])
+    beyond = torch.full_like(place, scores.shape[-1])
+    for _ in range(scores.shape[-1].bit_length()):
+        middle = (place + beyond) // 2
+        gap = eps * (ordered - ordered.gather(-1, middle))
         mass = torch.where(gap > 0, gap, 0.0).pow(1 / eps).sum(-1, keepdim=True)
-        place = torch.where(mass < 1, j, place)
+        place, beyond = torch.where(mass < 1, middle, place), torch.where(mass < 1, beyond, middle)
     z = scores - ordered.gather(-1, place)
     log_gap = (eps * torch.where(z > 0, z, 1.0)).log()
 
