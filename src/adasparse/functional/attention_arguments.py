@@ -1,10 +1,11 @@
 """The arguments of attention, checked and brought into the one form that kernels take."""
 
 import math
+import sys
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from adasparse.functional.arguments import (
     DTYPES,
@@ -49,7 +50,7 @@ def attention_problem(
     _check_sizes(*shapes)
     _, num_heads, num_queries, head_dim = shapes[0]
     rows = (*batch, num_heads, num_queries)
-    if isinstance(attn_mask, CausalBias):
+    if attn_mask is not None and type(attn_mask) is not Tensor and _is_causal_bias(attn_mask):
         attn_mask, is_causal = _from_causal_bias(attn_mask, (*rows, shapes[1][2]), query, is_causal)
     if attn_mask is not None:
         attn_mask = _as_mask(attn_mask, (*rows, shapes[1][2]), query)
@@ -288,8 +289,14 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     return alpha if alpha.dim() == 4 == len(rows) else _keep_batch(alpha, rows[:-3])
 
 
+def _is_causal_bias(mask: Any) -> bool:
+    """Whether this is PyTorch's causal bias, whose module is slow to import and so is looked up."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and isinstance(mask, module.CausalBias)
+
+
 def _from_causal_bias(
-    bias: CausalBias, scores: tuple[int, ...], query: Tensor, is_causal: bool
+    bias: Any, scores: tuple[int, ...], query: Tensor, is_causal: bool
 ) -> tuple[Tensor | None, bool]:
     """Return the mask that PyTorch's causal bias stands for, whose own memory holds nothing."""
     sizes = bias.seq_len_q, bias.seq_len_kv
@@ -298,7 +305,7 @@ def _from_causal_bias(
             f"attn_mask must be a causal bias for {scores[-2]} queries and {scores[-1]} keys; "
             f"got one for {sizes[0]} and {sizes[1]}."
         )
-    if bias.variant == CausalVariant.UPPER_LEFT or sizes[0] == sizes[1]:
+    if bias.variant.name == "UPPER_LEFT" or sizes[0] == sizes[1]:
         return None, True
     return bias._materialize(query.device), is_causal
 
