@@ -60,7 +60,7 @@ class FineTuning:
             sparsify(self.model, SparsityConfig(alpha="annealed", **anneal))
         self._prepare()
         if (folder / STATE).is_file():
-            self._resume(torch.load(folder / STATE, weights_only=False))
+            self._resume(torch.load(folder / STATE, weights_only=True))
 
     @property
     def _learns_alpha(self) -> bool:

@@ -56,7 +56,7 @@ class SmolLM2(Subject):
         path = self.file.parent / "novels.pt"
         if not path.is_file():
             torch.save(self.tokens(novel(self.data, "train")), path)
-        loaded: Tensor = torch.load(path)
+        loaded: Tensor = torch.load(path, weights_only=True)
         return loaded
 
     def batch(self, step: int, seed: int, size: int) -> Batch:
