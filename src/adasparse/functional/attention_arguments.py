@@ -71,7 +71,7 @@ def attention_problem(
         "mask": attn_mask,
         "slopes": alibi_slopes,
         "key_lengths": key_lengths,
-        "seed": torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
+        "seed": _new_seed(query) if dropout_p > 0 else None,
         "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
@@ -79,6 +79,12 @@ def attention_problem(
         "window_right": window_right,
     }
     return build(AttentionProblem, fields), rows[: rank - 2]
+
+
+def _new_seed(query: Tensor) -> Tensor:
+    """Return a seed of dropout; on GPUs from their generator, as CUDA graphs need it."""
+    device = query.device if query.device.type in ("cuda", "meta") else "cpu"
+    return torch.randint(0, 2**62, (), device=device)
 
 
 def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
@@ -127,8 +133,6 @@ def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
 def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     """Return the problem in the form that kernels read; no more than that is copied."""
     query, alpha, mask, slopes = problem.query, problem.alpha, problem.mask, problem.slopes
-    if alpha.device != query.device:
-        alpha = alpha.to(query.device)
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
         mask = mask.to(dtype)
     return with_tensors(

@@ -7,6 +7,7 @@ from adasparse.functional.attention_arguments import compute_dtype, prepared
 from adasparse.functional.backends import differentiable_kernels, needs_registered_op
 from adasparse.functional.entmax import entmax_from
 from adasparse.kernels import AttentionProblem
+from adasparse.kernels.problem import with_tensors
 
 without_autocast = differentiable_kernels.without_autocast
 
@@ -17,8 +18,12 @@ def _prepared(problem: AttentionProblem) -> AttentionProblem:
         torch._C._functorch.is_functorch_wrapped_tensor(problem.alpha)
     ):
         is_wide = problem.query.dtype == torch.float64
-        return prepared(problem, torch.float64 if is_wide else torch.float32)
-    return prepared(problem, compute_dtype(problem))
+        wide = prepared(problem, torch.float64 if is_wide else torch.float32)
+    else:
+        wide = prepared(problem, compute_dtype(problem))
+    if wide.alpha.device == wide.query.device:
+        return wide
+    return with_tensors(wide, {"alpha": wide.alpha.reshape(())})  # one number in CPU memory
 
 
 def attention_scores(
