@@ -74,22 +74,26 @@ class Call:
     def fingerprint(self, target: str) -> str:
         """Hash of everything the machine code follows from: equal means nothing to recompile.
 
-        That is Triton's version, the options, and the kernel in Triton's first intermediate form,
-        which no comment and no option that the kernel does not have reaches.
+        That is Triton's version, the options, and the kernel after the passes that every target
+        shares, which no comment, helper or option that the kernel does not have reaches.
         """
         backend = _backend(target)
         options = backend.parse_options(self._options)
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
-        module = self._source(target).make_ir(
+        source = self._source(target)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        module = source.make_ir(
             TARGETS[target],
             options,
             backend.get_codegen_implementation(options),
             backend.get_module_map(),
             context,
         )
-        text = "\n".join((triton.__version__, target, repr(self._options), module.str_nodebug()))
+        code = stages["ttir"](module, {}).str_nodebug()
+        text = "\n".join((triton.__version__, target, repr(self._options), code))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def compile(self, target: str) -> Any:
