@@ -1,7 +1,6 @@
 """The attention function that transformers calls, in place of softmax attention."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from adasparse.integrations.huggingface.masks import (
     entmax_mask,
     read_note,
 )
+from adasparse.kernels.problem import with_tensors
 
 __all__ = [
     "EXPLICIT_NAME",
@@ -127,7 +127,7 @@ def entmax_attention_forward(
         **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
-    call = observed(replace(call, query=query, alpha=alpha))
+    call = observed(with_tensors(call, {"query": query, "alpha": alpha}))
     if needs_kernel_only:
         return call.output(dropout).transpose(1, 2).contiguous(), None
     weights = call.weights()
