@@ -3,12 +3,14 @@
 //
 // A strip takes one of three routes. Few keys: rows are solved one per lane. A sparse map:
 // candidates are selected as scores are computed, chunk by chunk, so that only these are stored;
-// where they turn out to be many, all scores come first. Other maps, and rows that leave hardly a
+// where they are few, they are found in int8 and no other scores are computed (screen.h); where
+// they are many, all scores come first. Other maps, and rows that leave hardly a
 // key out: scores stay whole until the row is solved.
 #pragma once
 
 #include "attention/dropout.h"
 #include "attention/scores.h"
+#include "attention/screen.h"
 #include "attention/support.h"
 #include "entmax/solve_lanes.h"
 #include "entmax/solve_row.h"
@@ -27,7 +29,8 @@ struct AttentionWork {
         row(list_size()),
         solver(larger(list_size(), 3 * kLaneKeys * int64_t{Lanes<T>::count})),
         sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
-        panels(in.k <= kWholeKeys ? panel_size<T>(in.k, in.d) + 1 : 1) {}
+        panels(in.k <= kWholeKeys ? panel_size<T>(in.k, in.d) + 1 : 1),
+        screen(in.d) {}
   ~AttentionWork() {
     std::free(passing.index);
     std::free(passing.weight);
@@ -46,6 +49,7 @@ struct AttentionWork {
   Scratch<T> panels;    // packed keys of a group of heads, if they are few
   int64_t packed = -1;  // the number of that group
   Candidates<T> candidates[kStripRows];
+  ScreenedStrip screen;
   SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not saved
 };
 
@@ -295,6 +299,63 @@ struct ForwardBlock {
     }
   }
 
+  // Finds the keys of every row that can be candidates, and computes their scores. Returns false,
+  // with nothing done, if there are too many for that to pay.
+  template <class Map>
+  bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+    const double eps = map.eps();
+    const int64_t n = columns.count;
+    float* low = work.scores.get();
+    Candidates<T>* candidates = work.candidates;
+    ScreenedStrip& screen = work.screen;
+    screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
+                 static_cast<float>(a.in.scale));
+    for (int64_t r = 0; r < rows; ++r) {
+      start_candidates(r);
+      candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
+    }
+    const bool is_forced = screening() == Screening::kForced;
+    const int64_t last = visible_keys(a.in, head.length, i + rows - 1).last;
+    for (int64_t j = 0, chunk = 1; j < n; j += kChunkKeys, ++chunk) {
+      const int64_t first = columns.first + j, size = chunk_size(columns, j);
+      const int64_t panels = code_panels(smaller(last, first + size)) - first / kCodeKeys;
+      screen.score(head.coded, first / kCodeKeys, panels, rows, low);
+      const bool is_raised = (chunk & (chunk - 1)) == 0 && j + kChunkKeys < n;
+      int64_t taken = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        if (visible.last <= first || visible.first >= first + size) continue;
+        T* row = low + r * kChunkKeys;
+        finish_scores(a.in, head, i + r, first, visible, size, row);
+        screen.add_maxima(r, row, size);
+        if (is_raised || chunk == 1) screen.raise(r, eps, candidates[r]);
+        screen.take(r, row, size, first, candidates[r]);
+        taken += candidates[r].count;
+      }
+      if (chunk == 1 && !is_forced && taken > kScreenedFirst * static_cast<double>(rows * size))
+        return false;
+    }
+    int64_t left = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      screen.raise(r, eps, candidates[r]);
+      candidates[r].keep_above_cut();
+      left += candidates[r].count;
+    }
+    if (!is_forced && left > kScreenedShare * static_cast<double>(rows * n)) return false;
+    for (int64_t r = 0; r < rows; ++r) {
+      const Candidates<T>& mine = candidates[r];
+      const KeyRange visible = visible_keys(a.in, head.length, i + r);
+      score_some(head.query + (i + r) * head.query_row, head.key, head.key_row, mine.index,
+                 mine.count, a.in.d, static_cast<T>(a.in.scale), mine.value);
+      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
+    }
+    return true;
+  }
+  void start_candidates(int64_t r) const {
+    work.candidates[r].start(work.values.get() + r * work.list_size(),
+                             work.indices.get() + r * work.list_size());
+  }
+
   // One row at a time, from its candidates. Returns false if the rows turn out to be broad; the
   // first chunk of keys is then scored.
   template <class Map>
@@ -302,31 +363,48 @@ struct ForwardBlock {
     T* scores = work.scores.get();
     Candidates<T>* candidates = work.candidates;
     const int64_t n = columns.count, chunk = chunk_size(columns, 0);
-    score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
     if (a.is_scores_only) {
-      for (int64_t j = kChunkKeys; j < n; j += kChunkKeys)
+      for (int64_t j = 0; j < n; j += kChunkKeys)
         score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j), scores,
                     kChunkKeys);
       return true;
     }
-    const auto start = [&](int64_t r) {
-      candidates[r].start(work.values.get() + r * work.list_size(),
-                          work.indices.get() + r * work.list_size());
+    const auto score_first = [&] {
+      score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
     };
-    bool are_many = false;
+    bool are_many = false, is_scored = false;
     if (n > kChunkKeys) {
-      Candidates<T>& sample = candidates[rows / 2];
-      start(rows / 2);
-      sample.take(scores + rows / 2 * work.columns, chunk, columns.first, map.eps());
-      const double share = static_cast<double>(sample.count) / kChunkKeys;
-      if (share > kBroadSample) return false;
+      // A sample: the first chunk of the row in the middle.
+      const int64_t middle = rows / 2;
+      T* row = scores + middle * work.columns;
+      score_strip(a.in, head, i + middle, 1, columns.first, chunk, row, work.columns);
+      start_candidates(middle);
+      candidates[middle].take(row, chunk, columns.first, map.eps());
+      const double share = static_cast<double>(candidates[middle].count) / kChunkKeys;
+      if (share > kBroadSample) {
+        score_first();
+        return false;
+      }
       are_many = share > kManySample && n <= kCachedKeys;
+      if constexpr (sizeof(T) == 4)
+        is_scored = head.coded.codes && map.eps() > 0 && map.eps() <= 1 &&
+                    (screening() == Screening::kForced || share <= kScreenedSample) &&
+                    screen_candidates(map, i, rows, columns);
     }
-    for (int64_t r = 0; r < rows; ++r) start(r);
-    take_candidates(map, i, rows, columns, are_many);
+    if (!is_scored) {
+      score_first();
+      for (int64_t r = 0; r < rows; ++r) start_candidates(r);
+      take_candidates(map, i, rows, columns, are_many);
+    }
+    solve_candidates(map, i, rows);
+    return true;
+  }
+  template <class Map>
+  void solve_candidates(const Map& map, int64_t i, int64_t rows) {
     T* weights = work.row.get();
     for (int64_t r = 0; r < rows; ++r) {
-      const Candidates<T>& mine = candidates[r];
+      Candidates<T>& mine = work.candidates[r];
+      if (sizeof(T) == 4 && mine.count > 0 && !mine.is_bad) mine.settle(map.eps());
       Entries<T> list(entries());
       const int64_t begin = list.size();
       if (mine.is_bad) {
@@ -344,7 +422,6 @@ struct ForwardBlock {
       }
       finish_row(i + r, begin);
     }
-    return true;
   }
 
   // Whether queries [i, end) can be solved one per lane. A single one would leave the others idle.
