@@ -23,7 +23,8 @@ template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(most_columns(in, kStripRows)),
-        scores(larger(kStripRows * larger(columns, kChunkKeys), kBlockRows * kLaneKeys)),
+        scores(larger(kStripRows * (larger(columns, kChunkKeys) + kRowPadding),
+                      kBlockRows * kLaneKeys)),
         values(kStripRows * list_size()),
         indices(kStripRows * list_size()),
         row(list_size()),
@@ -37,6 +38,7 @@ struct AttentionWork {
   }
   AttentionWork(const AttentionWork&) = delete;
   AttentionWork& operator=(const AttentionWork&) = delete;
+  static constexpr int64_t kRowPadding = 16;
   int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
 
   int64_t columns;  // of a strip
@@ -303,47 +305,29 @@ struct ForwardBlock {
   // with nothing done, if there are too many for that to pay.
   template <class Map>
   bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
-    const double eps = map.eps();
+    const bool is_forced = screening() == Screening::kForced;
     const int64_t n = columns.count;
-    float* low = work.scores.get();
     Candidates<T>* candidates = work.candidates;
-    ScreenedStrip& screen = work.screen;
-    screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
-                 static_cast<float>(a.in.scale));
+    work.screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
+                      static_cast<float>(a.in.scale));
     for (int64_t r = 0; r < rows; ++r) {
       start_candidates(r);
       candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
     }
-    const bool is_forced = screening() == Screening::kForced;
-    const int64_t last = visible_keys(a.in, head.length, i + rows - 1).last;
-    for (int64_t j = 0, chunk = 1; j < n; j += kChunkKeys, ++chunk) {
-      const int64_t first = columns.first + j, size = chunk_size(columns, j);
-      const int64_t panels = code_panels(smaller(last, first + size)) - first / kCodeKeys;
-      screen.score(head.coded, first / kCodeKeys, panels, rows, low);
-      const bool is_raised = (chunk & (chunk - 1)) == 0 && j + kChunkKeys < n;
-      int64_t taken = 0;
-      for (int64_t r = 0; r < rows; ++r) {
-        const KeyRange visible = visible_keys(a.in, head.length, i + r);
-        if (visible.last <= first || visible.first >= first + size) continue;
-        T* row = low + r * kChunkKeys;
-        finish_scores(a.in, head, i + r, first, visible, size, row);
-        screen.add_maxima(r, row, size);
-        if (is_raised || chunk == 1) screen.raise(r, eps, candidates[r]);
-        screen.take(r, row, size, first, candidates[r]);
-        taken += candidates[r].count;
-      }
-      if (chunk == 1 && !is_forced && taken > kScreenedFirst * static_cast<double>(rows * size))
-        return false;
-    }
     int64_t left = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      screen.raise(r, eps, candidates[r]);
-      candidates[r].keep_above_cut();
-      left += candidates[r].count;
+    for (int64_t j = 0; j < n; j += kScannedKeys) {
+      scan_codes(i, rows, columns, j);
+      left = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        take_codes(map.eps(), i, r, columns, j);
+        left += candidates[r].count;
+      }
+      const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
+      if (!is_forced && static_cast<double>(left) > kScreenedShare * scanned) return false;
     }
-    if (!is_forced && left > kScreenedShare * static_cast<double>(rows * n)) return false;
     for (int64_t r = 0; r < rows; ++r) {
-      const Candidates<T>& mine = candidates[r];
+      Candidates<T>& mine = candidates[r];
+      if (n > kScannedKeys) mine.keep_above_cut();
       const KeyRange visible = visible_keys(a.in, head.length, i + r);
       score_some(head.query + (i + r) * head.query_row, head.key, head.key_row, mine.index,
                  mine.count, a.in.d, static_cast<T>(a.in.scale), mine.value);
@@ -351,6 +335,41 @@ struct ForwardBlock {
     }
     return true;
   }
+  // Lower bounds of the scores of up to kScannedKeys keys from column j on.
+  void scan_codes(int64_t i, int64_t rows, const Columns& columns, int64_t j) {
+    const bool is_biased = head.slope != 0 || a.in.mask_kind != MaskKind::kNone;
+    const KeyRange common{visible_keys(a.in, head.length, i + rows - 1).first,
+                          visible_keys(a.in, head.length, i).last};
+    const int64_t last = visible_keys(a.in, head.length, i + rows - 1).last;
+    for (int64_t x = j; x < smaller(columns.count, j + kScannedKeys); x += kChunkKeys) {
+      const int64_t first = columns.first + x, size = chunk_size(columns, x);
+      const bool are_final = !is_biased && common.first <= first && first + size <= common.last;
+      T* low = work.scores.get() + (x - j);
+      work.screen.score(head.coded, first / kCodeKeys,
+                        code_panels(smaller(last, first + size)) - first / kCodeKeys, rows, low,
+                        screened_stride(), are_final);
+      if (are_final) continue;
+      for (int64_t r = 0; r < rows; ++r) {
+        T* row = low + r * screened_stride();
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        finish_scores(a.in, head, i + r, first, visible, size, row);
+        work.screen.add_maxima(r, row, size);
+      }
+    }
+  }
+  // Takes the candidates of row r among these keys.
+  void take_codes(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
+    const KeyRange visible = visible_keys(a.in, head.length, i + r);
+    const int64_t first = columns.first + j;
+    const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
+    if (visible.last <= first || visible.first >= first + size) return;
+    work.screen.raise(r, eps, work.candidates[r]);
+    const int64_t seen = smaller(size, round_up(visible.last - first, kColumns));
+    work.screen.take(head.coded, r, work.scores.get() + r * screened_stride(), seen, first,
+                     work.candidates[r]);
+  }
+  // Rows do not begin on the same lines of the cache.
+  int64_t screened_stride() const { return smaller(work.columns, kScannedKeys) + work.kRowPadding; }
   void start_candidates(int64_t r) const {
     work.candidates[r].start(work.values.get() + r * work.list_size(),
                              work.indices.get() + r * work.list_size());

@@ -24,7 +24,8 @@ class ScreenedKeys {
         is_wanted_(is_wanted) {
     if (!is_wanted) return;
     const View<const float> keys = view_of<float>(in.key);
-    const int64_t panels = code_panels(in.k), tasks = (panels + kCodedTogether - 1) / kCodedTogether;
+    const int64_t panels = code_panels(in.k),
+                  tasks = (panels + kCodedTogether - 1) / kCodedTogether;
     parallel_for(in.batch * in.groups * tasks, 1, in.threads, [&](int64_t task, int64_t) {
       const int64_t head = task / tasks, first = task % tasks * kCodedTogether;
       const float* from = keys.at(head / in.groups, head % in.groups);
@@ -71,11 +72,10 @@ inline bool may_screen(const AttentionInput& in) {
 
 // ---------------------------------------------------------------- a strip of queries
 
-// Codes and bounds of a strip of queries, and its scores of one chunk of keys.
+// Codes and bounds of a strip of queries, and the largest lower bounds of their scores so far.
 class ScreenedStrip {
  public:
   static constexpr int64_t kPanels = ScreenedKeys::kChunkPanels;
-  static constexpr int64_t kGroups = 64;  // interleaved, whose largest scores bound the normalizer
 
   explicit ScreenedStrip(int64_t d) : row_(code_size(d)), queries_(kStripRows * row_) {}
 
@@ -86,77 +86,102 @@ class ScreenedStrip {
       bounds_[r] = bounds_of(query, d, scale);
       start_[r] = bounds_[r].start;
     }
-    fill(maxima_, rows * kGroups, -std::numeric_limits<float>::infinity());
+    fill(maxima_, rows * kCodeGroups, -std::numeric_limits<float>::infinity());
   }
 
-  // Lower bounds of the scores of `panels` panels from `first` on, (rows, kChunkKeys).
-  void score(const CodedKeys& keys, int64_t first, int64_t panels, int64_t rows, float* low) {
-    using V = Vec<float>;
-    constexpr int width = Lanes<float>::count;
+  // Lower bounds of the scores of up to a chunk of keys, `count` panels from `first` on. They count
+  // as the largest so far unless they are to be changed: then call add_maxima.
+  void score(const CodedKeys& keys, int64_t first, int64_t count, int64_t rows, float* low,
+             int64_t stride, bool are_final) {
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t p = 0; p < kPanels; p += width) {
+      for (int64_t p = 0; p < kPanels; p += Lanes<float>::count) {
         const int64_t at = r * kPanels + p;
-        const V bound =
-            bound_of(bounds_[r], load(keys.residual + first + p), load(keys.norm + first + p));
         store(factor_ + at, load(keys.scale + first + p) * bounds_[r].factor);
-        store(bound_ + at, bound);
-        store(twice_ + at, bound + bound);
+        store(bound_ + at, bound_at(keys, r, first + p));
       }
-    score_codes(queries_.get(), row_, start_, rows, keys.codes + first * kCodeKeys * row_,
-                row_ / kCodeFeatures, panels, factor_, bound_, kPanels, low, kChunkKeys);
+    score_codes({.queries = queries_.get(),
+                 .query_row = row_,
+                 .start = start_,
+                 .steps = row_ / kCodeFeatures,
+                 .factor = factor_,
+                 .bound = bound_,
+                 .factor_row = kPanels,
+                 .low = low,
+                 .low_row = stride,
+                 .maxima = are_final ? maxima_ : nullptr},
+                rows, keys.codes + first * kCodeKeys * row_, count);
+  }
+  void add_maxima(int64_t r, const float* low, int64_t n) {
+    constexpr int width = Lanes<float>::count;
+    float* maxima = maxima_ + r * kCodeGroups;
+    for (int64_t g = 0; g < kCodeGroups; g += width) {
+      Vec<float> top = load(maxima + g);
+      for (int64_t j = g; j < n; j += kCodeGroups) top = max(load(low + j), top);
+      store(maxima + g, top);
+    }
   }
 
   // Raises the bound of the normalizer of row r from its largest lower bounds so far.
   template <class Row>
   void raise(int64_t r, double eps, Row& row) const {
-    const RowMaximum<float> top(maxima_ + r * kGroups, kGroups);
+    const RowMaximum<float> top(maxima_ + r * kCodeGroups, kCodeGroups);
     if (!std::isfinite(top.max)) return;
     double c = 0;
     with_lower_map<float>(eps, [&](const auto& map) { c = bound_from_best(map, top); });
     row.raise(static_cast<double>(top.max) + c, eps);
   }
-  void add_maxima(int64_t r, const float* low, int64_t n) {
-    constexpr int width = Lanes<float>::count;
-    float* maxima = maxima_ + r * kGroups;
-    for (int64_t g = 0; g < kGroups; g += width) {
-      Vec<float> top = load(maxima + g);
-      for (int64_t j = g; j < n; j += kGroups) top = max(load(low + j), top);  // never NaN
-      store(maxima + g, top);
-    }
-  }
 
-  // Appends the keys of row r whose scores may be above the cut, each with its upper bound.
+  // Appends those of n keys from `first` on whose scores may be above the cut of row r, each with
+  // its upper bound.
   template <class Row>
-  void take(int64_t r, const float* low, int64_t n, int64_t first, Row& row) const {
+  void take(const CodedKeys& keys, int64_t r, const float* low, int64_t n, int64_t first,
+            Row& row) const {
     constexpr int width = Lanes<float>::count;
     const Vec<float> cut = broadcast(row.cut);
-    const float* twice = twice_ + r * kPanels;
+    alignas(64) float twice[kPanels];
     int64_t count = row.count;
-    for (int64_t j = 0; j < n; j += kGroups) {
-      uint64_t above = 0;
-#pragma GCC unroll 16
-      for (int64_t x = 0; x < kGroups; x += width) {
-        const Vec<float> high = load(low + j + x) + twice[(j + x) / kCodeKeys];
-        above |= static_cast<uint64_t>(bits(greater_or_nan(high, cut))) << x;
+    for (int64_t chunk = 0; chunk < n; chunk += kChunkKeys) {
+      for (int64_t p = 0; p < kPanels; p += width) {
+        const Vec<float> bound = bound_at(keys, r, (first + chunk) / kCodeKeys + p);
+        store(twice + p, bound + bound);
       }
-      for (; above; above &= above - 1) {
-        const int64_t at = j + __builtin_ctzll(above);
-        row.value[count] = low[at] + twice[at / kCodeKeys];
-        row.index[count++] = static_cast<int32_t>(first + at);
+      const int64_t end = smaller(kChunkKeys, n - chunk);
+      for (int64_t j = 0; j < end; j += kCodeGroups) {
+        const float* mine = low + chunk + j;
+        const float* added = twice + j / kCodeKeys;
+        uint64_t above = 0;
+#pragma GCC unroll 16
+        for (int64_t x = 0; x < kCodeGroups; x += width)
+          above |= static_cast<uint64_t>(
+                       bits(greater_or_nan(load(mine + x) + added[x / kCodeKeys], cut)))
+                   << x;
+        const auto append = [&](int64_t at) ADASPARSE_INLINE_BODY {
+          row.value[count] = mine[at] + added[at / kCodeKeys];
+          row.index[count] = static_cast<int32_t>(first + chunk + j + at);
+        };
+        // Two without a branch: their number is hard to predict.
+        for (int i = 0; i < 2; ++i) {
+          append(__builtin_ctzll(above | uint64_t{1} << (kCodeGroups - 1)));
+          count += above != 0;
+          above &= above - 1;
+        }
+        for (; above; above &= above - 1, ++count) append(__builtin_ctzll(above));
       }
     }
     row.count = count;
   }
 
  private:
+  ADASPARSE_INLINE Vec<float> bound_at(const CodedKeys& keys, int64_t r, int64_t panel) const {
+    return bound_of(bounds_[r], load(keys.residual + panel), load(keys.norm + panel));
+  }
   int64_t row_;
   Scratch<int8_t> queries_;
   int32_t start_[kStripRows];
   ScoreBounds bounds_[kStripRows];
   alignas(64) float factor_[kStripRows * kPanels];
   alignas(64) float bound_[kStripRows * kPanels];
-  alignas(64) float twice_[kStripRows * kPanels];  // 2 bound
-  alignas(64) float maxima_[kStripRows * kGroups];
+  alignas(64) float maxima_[kStripRows * kCodeGroups];
 };
 
 // ---------------------------------------------------------------- scores of some keys
@@ -205,8 +230,7 @@ void finish_some(const AttentionInput& in, const Head<T>& head, int64_t i, const
   const int64_t step = in.mask_strides[3], from = i * in.mask_strides[2];
   if (in.mask_kind == MaskKind::kBool) {
     const uint8_t* mask = static_cast<const uint8_t*>(head.mask) + from;
-    for (int64_t e = 0; e < count; ++e)
-      scores[e] = mask[index[e] * step] ? scores[e] : -infinity;
+    for (int64_t e = 0; e < count; ++e) scores[e] = mask[index[e] * step] ? scores[e] : -infinity;
   } else if (in.mask_kind == MaskKind::kAdded) {
     const T* mask = static_cast<const T*>(head.mask) + from;
     for (int64_t e = 0; e < count; ++e) scores[e] += mask[index[e] * step];
