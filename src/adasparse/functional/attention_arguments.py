@@ -82,7 +82,7 @@ def attention_problem(
         "cu_seq_q": None,
         "cu_seq_k": None,
         "block_table": None,
-        "seed": new_seed(dropout_p),
+        "seed": new_seed(dropout_p, query),
         "scale": default_scale(head_dim) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
@@ -96,9 +96,15 @@ def attention_problem(
     return build(AttentionProblem, fields), rows[: rank - 2]
 
 
-def new_seed(dropout_p: float) -> Tensor | None:
-    """Draw the seed of dropout from PyTorch's generator; None without dropout."""
-    return torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None
+def new_seed(dropout_p: float, query: Tensor) -> Tensor | None:
+    """Draw the seed of dropout from PyTorch's generator; None without dropout.
+
+    On GPUs it is drawn there, as CUDA graphs need it, and nothing is copied.
+    """
+    if not dropout_p > 0:
+        return None
+    device = query.device if query.device.type in ("cuda", "meta") else "cpu"
+    return torch.randint(0, 2**62, (), device=device)
 
 
 def default_scale(head_dim: int) -> float:
@@ -158,8 +164,7 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     for name, x in (("query", query), ("key", problem.key), ("value", problem.value)):
         if (y := readable(x, dtype)) is not x:
             changed[name] = y
-    if alpha.dim() != 4 or alpha.dtype != torch.float64 or alpha.is_cpu != query.is_cpu:
-        alpha = alpha.to(query.device)
+    if alpha.dim() != 4 or alpha.dtype != torch.float64:
         changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
         changed["mask"] = mask.to(dtype)
