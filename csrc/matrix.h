@@ -173,6 +173,57 @@ void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T facto
   }
 }
 
+// c[r] (n) = factor times the dot products of a[r] (d) with rows (n, d), for M rows r: the sums of
+// multiply_panels, in its order, without packing. A tile of rows is transposed in registers.
+template <int M, class T>
+void multiply_unpacked(const T* const* a, const T* rows, int64_t stride, int64_t d, T factor,
+                       T* const* c, int64_t n) {
+  constexpr int width = Lanes<T>::count;
+  constexpr int64_t ahead = 2 * width;  // rows
+  for (int64_t j = 0; j < n; j += width) {
+    const int64_t used = smaller<int64_t>(width, n - j);
+    const T* from = rows + j * stride;
+    Vec<T> sum[M] = {};
+    const auto add_tile = [&](int64_t t, int64_t size, Vec<T>* tile) ADASPARSE_INLINE_BODY {
+      transpose<T>(tile);
+#pragma GCC unroll 16
+      for (int x = 0; x < width; ++x) {
+        if (x == size) break;
+#pragma GCC unroll 8
+        for (int r = 0; r < M; ++r) sum[r] += broadcast(a[r][t + x]) * tile[x];
+      }
+    };
+    int64_t t = 0;
+    for (; t + width <= d; t += width) {
+      Vec<T> tile[width];
+      if (used == width) {
+#pragma GCC unroll 16
+        for (int i = 0; i < width; ++i) {
+          tile[i] = load(from + i * stride + t);
+          __builtin_prefetch(from + (i + ahead) * stride + t);
+        }
+      } else {
+        for (int i = 0; i < width; ++i) tile[i] = i < used ? load(from + i * stride + t) : Vec<T>{};
+      }
+      add_tile(t, width, tile);
+    }
+    if (t < d) {
+      Vec<T> tile[width];
+      for (int i = 0; i < width; ++i)
+        tile[i] = i < used ? load_part(from + i * stride + t, static_cast<int>(d - t), T(0))
+                           : Vec<T>{};
+      add_tile(t, d - t, tile);
+    }
+    for (int r = 0; r < M; ++r) {
+      const Vec<T> scores = sum[r] * broadcast(factor);
+      if (used == width)
+        store(c[r] + j, scores);
+      else
+        store_part(c[r] + j, scores, static_cast<int>(used));
+    }
+  }
+}
+
 // Rows (n, d) as panels (n / kPanel, d, kPanel), filled up with zeros.
 template <class T>
 void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels) {

@@ -67,6 +67,12 @@ constexpr int64_t kFewKeys = 4;
 constexpr int64_t kLooseCandidates = 128;
 // Heads of single queries (decoding) that one task scores, one sequence per lane.
 constexpr int64_t kDecodeHeads = 8;
+// Up to this many queries per head, more than kLaneKeys keys are read once for all of a group and
+// in parts, see decode.h; then the number of keys of a part, and the bytes of scores that may wait.
+constexpr int64_t kDecodeQueries = 16;
+constexpr int64_t kDecodeKeys = 2048, kDecodeBytes = int64_t{1} << 22;
+// Rows of at most this many keys in their support are settled, see settle.h.
+constexpr int64_t kSettledKeys = 256;
 
 // ---------------------------------------------------------------- what is saved for backward
 

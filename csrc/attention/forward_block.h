@@ -10,8 +10,8 @@
 #include "attention/dropout.h"
 #include "attention/scores.h"
 #include "attention/support.h"
+#include "entmax/settle.h"
 #include "entmax/solve_lanes.h"
-#include "entmax/solve_row.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -21,9 +21,9 @@ template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(most_columns(in, kStripRows)),
-        scores(larger(kStripRows * larger(columns, kChunkKeys), kBlockRows * kLaneKeys)),
-        values(kStripRows * list_size()),
-        indices(kStripRows * list_size()),
+        scores(larger(strip_rows(in) * larger(columns, kChunkKeys), kBlockRows * kLaneKeys)),
+        values(strip_rows(in) * list_size()),
+        indices(strip_rows(in) * list_size()),
         row(list_size()),
         solver(larger(list_size(), 3 * kLaneKeys * int64_t{Lanes<T>::count})),
         sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
@@ -34,6 +34,7 @@ struct AttentionWork {
   }
   AttentionWork(const AttentionWork&) = delete;
   AttentionWork& operator=(const AttentionWork&) = delete;
+  static int64_t strip_rows(const AttentionInput& in) { return smaller(kStripRows, in.q); }
   int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
 
   int64_t columns;  // of a strip
@@ -71,6 +72,13 @@ inline void save_state_of(const AttentionForward& a, int64_t number, const Norma
   state[2] = row.scale;
 }
 
+// Scores of all queries of a head that are known already, see decode.h; keys from `first` on.
+template <class T>
+struct KnownScores {
+  const T* data = nullptr;
+  int64_t first = 0, stride = 0;
+};
+
 // A block of rows of one head. Columns of a strip are counted from its first, see columns_of.
 template <class T>
 struct ForwardBlock {
@@ -81,6 +89,15 @@ struct ForwardBlock {
   SupportBlock* saved;  // where the support is saved, or null
   int64_t limit;        // of its size
   bool is_whole;        // whether rows are multiplied as they are: no support is saved
+  KnownScores<T> known = {};
+
+  // Scores of queries [i, i + rows) for keys [first, first + n), see score_strip.
+  void score(int64_t i, int64_t rows, int64_t first, int64_t n, T* scores, int64_t stride) const {
+    if (!known.data) return score_strip(a.in, head, i, rows, first, n, scores, stride);
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(scores + r * stride, known.data + (i + r) * known.stride + first - known.first,
+                  sizeof(T) * static_cast<size_t>(n));
+  }
 
   bool is_saved() const { return saved && !saved->is_dropped; }
   SupportBlock* entries() { return is_saved() ? saved : &work.passing; }
@@ -225,7 +242,7 @@ struct ForwardBlock {
     const int64_t n = columns.count;
     T* scores = work.scores.get();
     constexpr int64_t stride = kLaneKeys;
-    score_strip(a.in, head, i, rows, columns.first, round_up(n, kColumns), scores, stride);
+    score(i, rows, columns.first, round_up(n, kColumns), scores, stride);
     for (int64_t r = 0; r < rows; r += width) {
       const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
       T* strip = scores + r * stride;
@@ -239,6 +256,18 @@ struct ForwardBlock {
       finish_strip(i, rows, columns, scores, stride);
   }
 
+  // Solves a row of scores, or of candidates, and leaves its weights in work.row.
+  template <class Map>
+  SolvedRow solve(const Map& map, const T* row, int64_t n,
+                  double bound = -std::numeric_limits<double>::infinity()) {
+    T* weights = work.row.get();
+    SolvedRow solved = solve_row(map, row, n, work.solver.get(), weights, bound);
+    if constexpr (Map::kIsSparse && sizeof(T) == 4)
+      settle(map, row, n, work.solver.get(), solved);
+    write_weights(map, row, n, solved, weights);
+    return solved;
+  }
+
   // One row at a time, without selecting candidates; the first `done` columns are scored already.
   template <class Map>
   void run_whole(const Map& map, int64_t i, int64_t rows, const Columns& columns, int64_t done) {
@@ -247,8 +276,7 @@ struct ForwardBlock {
     score_rest(i, rows, columns, done);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
-      const SolvedRow solved = solve_row(map, row, n, work.solver.get(), work.row.get());
-      write_weights(map, row, n, solved, work.row.get());
+      const SolvedRow solved = solve(map, row, n);
       std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(n));
       save_state(i + r, solved.normalizer);
     }
@@ -258,8 +286,8 @@ struct ForwardBlock {
   // Scores of all columns from `done` on, row after row.
   void score_rest(int64_t i, int64_t rows, const Columns& columns, int64_t done) {
     for (int64_t j = done; j < columns.count; j += kChunkKeys)
-      score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j),
-                  work.scores.get() + j, work.columns);
+      score(i, rows, columns.first + j, chunk_size(columns, j), work.scores.get() + j,
+            work.columns);
   }
   // Columns of the chunk of keys from column j on.
   static int64_t chunk_size(const Columns& columns, int64_t j) {
@@ -286,7 +314,7 @@ struct ForwardBlock {
                          map.eps());
     for (int64_t j = kChunkKeys; j < n; j += kChunkKeys) {
       const int64_t first = columns.first + j, size = chunk_size(columns, j);
-      score_strip(a.in, head, i, rows, first, size, scores, kChunkKeys);
+      score(i, rows, first, size, scores, kChunkKeys);
       for (int64_t r = 0; r < rows; ++r) {
         const KeyRange visible = visible_keys(a.in, head.length, i + r);
         if (visible.last > first && visible.first < first + size)
@@ -302,11 +330,10 @@ struct ForwardBlock {
     T* scores = work.scores.get();
     Candidates<T>* candidates = work.candidates;
     const int64_t n = columns.count, chunk = chunk_size(columns, 0);
-    score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
+    score(i, rows, columns.first, chunk, scores, work.columns);
     if (a.is_scores_only) {
       for (int64_t j = kChunkKeys; j < n; j += kChunkKeys)
-        score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j), scores,
-                    kChunkKeys);
+        score(i, rows, columns.first + j, chunk_size(columns, j), scores, kChunkKeys);
       return true;
     }
     const auto start = [&](int64_t r) {
@@ -336,9 +363,7 @@ struct ForwardBlock {
       } else if (mine.count == 0) {
         save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
       } else {
-        const SolvedRow solved =
-            solve_row(map, mine.value, mine.count, work.solver.get(), weights, mine.bound);
-        write_weights(map, mine.value, mine.count, solved, weights);
+        const SolvedRow solved = solve(map, mine.value, mine.count, mine.bound);
         save_state(i + r, solved.normalizer);
         append_support(weights, mine.index, 0, mine.count, list);
       }
