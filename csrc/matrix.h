@@ -173,16 +173,21 @@ void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T facto
   }
 }
 
-// c[r] (n) = factor times the dot products of a[r] (d) with rows (n, d), for M rows r: the sums of
-// multiply_panels, in its order, without packing. A tile of rows is transposed in registers.
-template <int M, class T>
-void multiply_unpacked(const T* const* a, const T* rows, int64_t stride, int64_t d, T factor,
-                       T* const* c, int64_t n) {
+// c[r] (n) = factor times the dot products of a[r] (d) with the n rows at row_of(j), for M rows r:
+// the sums of multiply_panels, in its order, without packing. A tile of rows is transposed in
+// registers.
+template <int M, class T, class RowOf>
+ADASPARSE_INLINE void multiply_unpacked(const T* const* a, int64_t d, T factor, T* const* c,
+                                        int64_t n, const RowOf& row_of) {
   constexpr int width = Lanes<T>::count;
-  constexpr int64_t ahead = 2 * width;  // rows
   for (int64_t j = 0; j < n; j += width) {
     const int64_t used = smaller<int64_t>(width, n - j);
-    const T* from = rows + j * stride;
+    const T* from[width];
+    const T* next[width];  // fetched early
+    for (int i = 0; i < width; ++i) {
+      from[i] = row_of(smaller(j + i, n - 1));
+      next[i] = row_of(smaller(j + i + 2 * width, n - 1));
+    }
     Vec<T> sum[M] = {};
     const auto add_tile = [&](int64_t t, int64_t size, Vec<T>* tile) ADASPARSE_INLINE_BODY {
       transpose<T>(tile);
@@ -196,22 +201,17 @@ void multiply_unpacked(const T* const* a, const T* rows, int64_t stride, int64_t
     int64_t t = 0;
     for (; t + width <= d; t += width) {
       Vec<T> tile[width];
-      if (used == width) {
 #pragma GCC unroll 16
-        for (int i = 0; i < width; ++i) {
-          tile[i] = load(from + i * stride + t);
-          __builtin_prefetch(from + (i + ahead) * stride + t);
-        }
-      } else {
-        for (int i = 0; i < width; ++i) tile[i] = i < used ? load(from + i * stride + t) : Vec<T>{};
+      for (int i = 0; i < width; ++i) {
+        tile[i] = load(from[i] + t);
+        __builtin_prefetch(next[i] + t);
       }
       add_tile(t, width, tile);
     }
     if (t < d) {
       Vec<T> tile[width];
       for (int i = 0; i < width; ++i)
-        tile[i] = i < used ? load_part(from + i * stride + t, static_cast<int>(d - t), T(0))
-                           : Vec<T>{};
+        tile[i] = load_part(from[i] + t, static_cast<int>(d - t), T(0));
       add_tile(t, d - t, tile);
     }
     for (int r = 0; r < M; ++r) {

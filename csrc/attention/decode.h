@@ -1,10 +1,10 @@
 // Entmax attention, forward of few queries: decoding, where text is generated a token at a time.
 //
-// Few keys: one sequence per lane. More keys: all query heads of a group are scored in one pass over
-// their keys, in parts that threads share; scores wait until their rows are solved.
+// Few keys: one sequence per lane. More keys: decode_parts.h, or decode_codes.h where keys come
+// with codes.
 #pragma once
 
-#include "attention/forward_block.h"
+#include "attention/decode_codes.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -83,106 +83,74 @@ inline bool is_long_decoding(const AttentionForward& a) {
   return a.in.q <= kDecodeQueries && a.in.k > kLaneKeys && !a.is_scores_only;
 }
 
-// Scores of all queries of some groups of heads, a row of `stride` for each query.
+// As many groups of heads at a time as their scores have room for.
 template <class T>
-struct GroupScores {
-  explicit GroupScores(const AttentionInput& in)
-      : rows(in.heads / in.groups * in.q),
-        stride(most_columns(in, in.q)),
-        groups(larger<int64_t>(
-            1, smaller(in.batch * in.groups,
-                       kDecodeBytes / (rows * stride * static_cast<int64_t>(sizeof(T)))))),
-        data(groups * rows * stride) {}
-  // The scores of row r of the group at this place.
-  T* row(int64_t group, int64_t r) const { return data.get() + (group * rows + r) * stride; }
+struct LongDecoding {
+  explicit LongDecoding(const AttentionForward& a)
+      : a(a),
+        in(a.in),
+        value(in, in.value, in.groups, in.k, in.e),
+        scores(in),
+        shared(in.heads / in.groups),
+        is_open(scores.groups * shared) {}
 
-  int64_t rows, stride, groups;
-  Scratch<T> data;
-};
-
-// Calls body(size, r) for up to 8 of `rows` at a time.
-template <class Body>
-ADASPARSE_INLINE void for_few_rows(int64_t rows, const Body& body) {
-  for (int64_t r = 0; r < rows; r += 8)
-    with_count<8>(rows - r, [&](auto m) { body(m, r); });
-}
-
-// Scores the queries of group `number` for a part of the keys they see.
-template <class T>
-void score_part(const AttentionInput& in, const WholeRows<T>& value, int64_t number, int64_t part,
-                const GroupScores<T>& to, int64_t place) {
-  const int64_t shared = in.heads / in.groups;
-  const Head<T> first = head_at<T>(in, number * shared, nullptr, value);
-  const Columns columns = columns_of(in, first.length, 0, in.q);
-  const int64_t begin = part * kDecodeKeys;
-  if (begin >= columns.count) return;
-  const int64_t from = columns.first + begin, n = smaller(kDecodeKeys, columns.count - begin);
-  const View<const T> query = view_of<T>(in.query);
-  for_few_rows(to.rows, [&](auto m, int64_t r) {
-    constexpr int M = decltype(m)::value;
-    const T* queries[M];
-    T* scores[M];
-    for (int x = 0; x < M; ++x) {
-      const int64_t h = first.h + (r + x) / in.q;
-      queries[x] = query.at(first.b, h) + (r + x) % in.q * query.row;
-      scores[x] = to.row(place, r + x) + begin;
+  void run() {
+    for (int64_t group = 0; group < in.batch * in.groups; group += scores.groups) {
+      const int64_t groups = smaller(scores.groups, in.batch * in.groups - group);
+      fill(is_open.get(), groups * shared, true);
+      if constexpr (sizeof(T) == 4)
+        if (in.codes.codes && has_code_products() && screening() != Screening::kOff)
+          run_codes(group, groups);
+      run_scores(group, groups);
     }
-    multiply_unpacked<M>(queries, first.key + from * first.key_row, first.key_row, in.d,
-                         static_cast<T>(in.scale), scores, n);
-  });
-  for (int64_t r = 0; r < to.rows; ++r) {
-    const Head<T> head = head_at<T>(in, number * shared + r / in.q, nullptr, value);
-    const int64_t i = r % in.q;
-    finish_scores(in, head, i, from, visible_keys(in, head.length, i), round_up(n, kColumns),
-                  to.row(place, r) + begin);
   }
-}
 
-// Solves the queries of one head from their scores.
-template <class T>
-void finish_head(const AttentionForward& a, const WholeRows<T>& value, AttentionWork<T>& work,
-                 const GroupScores<T>& scores, int64_t number, int64_t place) {
-  const AttentionInput& in = a.in;
-  const Head<T> head = head_at<T>(in, number, nullptr, value);
-  const int64_t r = number % (in.heads / in.groups) * in.q;
-  ForwardBlock<T> block{.a = a,
-                        .head = head,
-                        .work = work,
-                        .vectors = value.vectors(),
-                        .saved = a.blocks ? a.blocks + number : nullptr,
-                        .limit = a.row_limit * in.q,
-                        .is_whole = false,
-                        .known = {.data = scores.row(place, r),
-                                  .first = columns_of(in, head.length, 0, in.q).first,
-                                  .stride = scores.stride}};
-  for (int64_t i = 0, end; i < in.q; i = end) {
-    const double alpha = alpha_of(in, head.b, head.h, i);
-    for (end = i + 1; end < in.q && alpha_of(in, head.b, head.h, end) == alpha; ++end) {
-    }
-    block.run_strip(i, end - i, alpha);
+  // Whether any head of the group at this place is to be solved.
+  bool is_group_open(int64_t place) const {
+    for (int64_t h = place * shared; h < (place + 1) * shared; ++h)
+      if (is_open.get()[h]) return true;
+    return false;
   }
-}
 
-template <class T>
-void attention_decode_long(const AttentionForward& a) {
-  const AttentionInput& in = a.in;
-  const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
-  const GroupScores<T> scores(in);
-  const int64_t all = in.batch * in.groups, shared = in.heads / in.groups;
-  const int64_t parts = (scores.stride + kDecodeKeys - 1) / kDecodeKeys;
-  for (int64_t group = 0; group < all; group += scores.groups) {
-    const int64_t groups = smaller(scores.groups, all - group);
-    parallel_for(groups * parts, 1, in.threads, [&](int64_t task, int64_t) {
-      const int64_t place = task / parts;
-      score_part(in, value, group + place, task % parts, scores, place);
+  void run_scores(int64_t group, int64_t groups) {
+    parallel_for(groups * scores.parts, 1, in.threads, [&](int64_t task, int64_t) {
+      const int64_t place = task / scores.parts;
+      if (is_group_open(place))
+        score_part(in, value, group + place, task % scores.parts, scores, place);
     });
     parallel_with(
         groups * shared, in.threads, [&] { return AttentionWork<T>(in); },
         [&](AttentionWork<T>& work, int64_t task) {
-          finish_head(a, value, work, scores, group * shared + task, task / shared);
+          if (is_open.get()[task])
+            finish_head(a, value, work, scores, group * shared + task, task / shared);
         });
   }
-}
+
+  void run_codes(int64_t group, int64_t groups) {
+    const GroupBounds bounds(scores);
+    parallel_for(groups * scores.parts, 1, in.threads, [&](int64_t task, int64_t) {
+      const int64_t place = task / scores.parts;
+      if (screens_group(in, group + place))
+        bound_part(in, value, group + place, task % scores.parts, bounds, place);
+    });
+    parallel_with(
+        groups * shared, in.threads, [&] { return AttentionWork<T>(in); },
+        [&](AttentionWork<T>& work, int64_t task) {
+          const int64_t place = task / shared;
+          if (!screens_group(in, group + place)) return;
+          const Head<T> head = head_at<T>(in, group * shared + task, nullptr, value);
+          is_open.get()[task] =
+              !ScreenedHead{a, head, decode_block(a, head, value, work), bounds, place}.run();
+        });
+  }
+
+  const AttentionForward& a;
+  const AttentionInput& in;
+  WholeRows<T> value;
+  GroupScores<T> scores;
+  int64_t shared;
+  Scratch<bool> is_open;  // heads that are not solved yet
+};
 
 }  // namespace ADASPARSE_ISA
 }  // namespace adasparse

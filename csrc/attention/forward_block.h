@@ -262,8 +262,7 @@ struct ForwardBlock {
                   double bound = -std::numeric_limits<double>::infinity()) {
     T* weights = work.row.get();
     SolvedRow solved = solve_row(map, row, n, work.solver.get(), weights, bound);
-    if constexpr (Map::kIsSparse && sizeof(T) == 4)
-      settle(map, row, n, work.solver.get(), solved);
+    if constexpr (Map::kIsSparse && sizeof(T) == 4) settle(map, row, n, work.solver.get(), solved);
     write_weights(map, row, n, solved, weights);
     return solved;
   }

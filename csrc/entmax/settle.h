@@ -25,17 +25,17 @@ ADASPARSE_INLINE void with_wide_map(const Map& map, const Body& body) {
 
 // Settles a solved row of n scores if its support is small. `scratch` holds n + two vectors.
 template <class Map>
-bool settle(const Map& map, const float* row, int64_t n, float* scratch, SolvedRow& solved) {
+void settle(const Map& map, const float* row, int64_t n, float* scratch, SolvedRow& solved) {
   constexpr int width = Lanes<double>::count;
   constexpr double kVanished = 1e-9;  // the next step would be about its square
   const double eps = map.eps();
   Normalizer& out = solved.normalizer;
-  if (!out.is_regular()) return false;
+  if (!out.is_regular()) return;
   // The solver leaves an error of c far below this.
   const double margin = 1e-5 / eps;
   const int64_t count =
       pack_candidates(row, n, static_cast<float>(out.max), eps, out.c - margin, scratch);
-  if (count > kSettledKeys) return false;
+  if (count > kSettledKeys) return;
   double scores[kSettledKeys + 2 * width];
   for (int64_t j = 0; j < count; ++j) scores[j] = static_cast<double>(scratch[j]);
   with_wide_map(map, [&](const auto& wide) {
@@ -59,7 +59,7 @@ bool settle(const Map& map, const float* row, int64_t n, float* scratch, SolvedR
     out.scale = static_cast<double>(static_cast<float>(1 / sum_two<double>(mass)));
   });
   solved.has_weights = false;
-  return true;
+  solved.is_settled = true;
 }
 
 }  // namespace ADASPARSE_ISA

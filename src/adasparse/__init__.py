@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
 from adasparse import nn
 from adasparse.functional import (
+    PackedKeys,
     SparseWeights,
     entmax,
     entmax_attention,
@@ -29,6 +30,7 @@ _LAZY = dict.fromkeys(
 )
 
 __all__ = [
+    "PackedKeys",
     "SparseWeights",
     "entmax",
     "entmax_attention",

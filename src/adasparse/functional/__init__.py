@@ -9,8 +9,10 @@ from adasparse.functional.attention import (
 from adasparse.functional.backends import register_backend, unregister_backend
 from adasparse.functional.entmax import entmax, sparsemax
 from adasparse.functional.losses import entmax_loss
+from adasparse.functional.packed_keys import PackedKeys
 
 __all__ = [
+    "PackedKeys",
     "SparseWeights",
     "entmax",
     "entmax_attention",

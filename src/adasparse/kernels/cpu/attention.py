@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.cpu import native
+from adasparse.kernels.cpu.codes import code_arguments
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
 
 
@@ -88,6 +89,9 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
             raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
         mask_data, mask_strides = mask.data_ptr(), mask.expand(batch, heads, q, k).stride()
+    codes = {}
+    if problem.codes is not None and problem.code_bounds is not None and dtype == torch.float32:
+        codes = code_arguments(problem.codes, problem.code_bounds)
     return native.extension.AttentionInput(
         is_double=dtype == torch.float64,
         batch=batch,
@@ -117,6 +121,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
+        **codes,
     )
 
 
