@@ -186,13 +186,14 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
 }
 
 void attention_forward(const AttentionInput& input, Address out, const Strides& out_strides,
-                       Address weights, Address state, SavedSupport* support,
-                       int64_t support_bytes) {
+                       Address weights, Address state, SavedSupport* support, int64_t support_bytes,
+                       Address rescored) {
   adasparse::current_kernels().attention_forward({
       .in = input,
       .out = writable_rows(out, out_strides),
       .state = at<double>(state),
       .counts = support ? support->counts().data() : nullptr,
+      .rescored = at<int64_t>(rescored),
       .blocks = support ? support->blocks().data() : nullptr,
       .weights = at<void>(weights),
       .row_limit = adasparse::row_limit_of(input, support_bytes),
@@ -207,6 +208,7 @@ void attention_support(const AttentionInput& input, SavedSupport& support) {
       .out = {},
       .state = nullptr,
       .counts = support.counts().data(),
+      .rescored = nullptr,
       .blocks = support.blocks().data(),
       .weights = nullptr,
       .row_limit = adasparse::kNoRowLimit,
@@ -221,6 +223,7 @@ void attention_scores(const AttentionInput& input) {
       .out = {},
       .state = nullptr,
       .counts = nullptr,
+      .rescored = nullptr,
       .blocks = nullptr,
       .weights = nullptr,
       .row_limit = 0,
@@ -330,7 +333,7 @@ void bind_attention(nb::module_& m) {
       "input"_a, unlocked, "Whether the forward saves weights whole, not as a support.");
   m.def("attention_forward", &attention_forward, "input"_a, nb::kw_only(), "out"_a, "out_strides"_a,
         "weights"_a = 0, "state"_a = 0, "support"_a = nb::none(),
-        "support_bytes"_a = adasparse::kSupportBytes, unlocked);
+        "support_bytes"_a = adasparse::kSupportBytes, "rescored"_a = 0, unlocked);
   m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
   m.def("attention_scores", &attention_scores, "input"_a, unlocked,
         "Computes scores and nothing else, to measure them.");

@@ -138,6 +138,7 @@ struct AttentionForward {
   WritableRows out;      // (batch, heads, q, e); null for the support alone
   double* state;         // (batch, heads, q, kRowState) or null
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
+  int64_t* rescored;     // (batch, heads, q): keys whose scores decoding computed; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
   void* weights;         // (batch, heads, q, k) where saves_weights, in place of blocks; or null
   int64_t row_limit;     // a block of rows saves no more than this times its rows

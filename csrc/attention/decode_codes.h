@@ -93,9 +93,18 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
     for (int64_t p = 0; p < panels; ++p) largest = larger(largest, mine[p]);
     to.distance(place, r)[number] = 2 * largest;
   }
-  score_codes(codes.get(), size, start.get(), rows, keys.codes + first * kCodeKeys * size,
-              size / kCodeFeatures, panels, factor.get(), bound.get(), most,
-              to.low.row(place, 0) + part.begin, to.low.stride);
+  const int64_t bytes = kCodeKeys * size;
+  const uint8_t* panel = keys.codes + first * bytes;
+  for (int64_t p = 0; p < panels; p += kFetchedPanels) {
+    const int64_t count = smaller(kFetchedPanels, panels - p);
+    // Codes are read once: processors fetch ahead within a page of memory, and pages are short.
+    const int64_t left = smaller(kFetchedPanels, panels - p - count);
+    for (int64_t x = 0; x < left * bytes; x += 64)
+      __builtin_prefetch(panel + (p + count) * bytes + x);
+    score_codes(codes.get(), size, start.get(), rows, panel + p * bytes, size / kCodeFeatures,
+                count, factor.get() + p, bound.get() + p, most,
+                to.low.row(place, 0) + part.begin + p * kCodeKeys, to.low.stride);
+  }
   for (int64_t r = 0; r < rows; ++r) part.finish(value, r, to.low.row(place, r) + part.begin);
 }
 
@@ -155,6 +164,7 @@ struct ScreenedHead {
     double known = -std::numeric_limits<double>::infinity();
     const int64_t count = select(i, columns, alpha - 1, known);
     if (count < 0) return false;
+    block.save_rescored(i, count);
     Entries<float> list(block.entries());
     const int64_t begin = list.size();
     if (count == 0) {

@@ -115,6 +115,8 @@ void finish_head(const AttentionForward& a, const WholeRows<T>& value, Attention
     for (end = i + 1; end < in.q && alpha_of(in, head.b, head.h, end) == alpha; ++end) {
     }
     block.run_strip(i, end - i, alpha);
+    for (int64_t j = i; j < end; ++j)
+      block.save_rescored(j, visible_keys(in, head.length, j).size());
   }
 }
 

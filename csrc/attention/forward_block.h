@@ -108,6 +108,9 @@ struct ForwardBlock {
   void save_count(int64_t i, int64_t count) const {
     if (a.counts) a.counts[head.number * a.in.q + i] = count;
   }
+  void save_rescored(int64_t i, int64_t count) const {
+    if (a.rescored) a.rescored[head.number * a.in.q + i] = count;
+  }
   T* out_of(int64_t i) const {
     const View<T> out = view_of<T>(a.out);
     return out.at(head.b, head.h) + i * out.row;

@@ -31,6 +31,8 @@ class Settings:
         seed: Seed of the random numbers.
         is_quick: Whether to measure at smaller sizes.
         cases: Names of the cases to run; empty for all.
+        device: Device of the tensors, of benchmarks that have a choice.
+        run: Folder of a trained model, of benchmarks that use one.
     """
 
     benchmark: str
@@ -40,6 +42,8 @@ class Settings:
     seed: int
     is_quick: bool
     cases: tuple[str, ...] = ()
+    device: str = "cpu"
+    run: str | None = None
 
     @property
     def rounds(self) -> int:
@@ -55,6 +59,8 @@ class Settings:
         """Return the record of the run: its command, its machine and its measurements."""
         options = f"--threads {self.num_threads} --repeats {self.rounds} --seed {self.seed}"
         options += " --quick" * self.is_quick + "".join(f" --case {name}" for name in self.cases)
+        options += f" --device {self.device}" * (self.device != "cpu")
+        options += "" if self.run is None else f" --run {self.run}"
         return {
             "benchmark": self.benchmark,
             "command": f"adasparse bench {self.benchmark} {options}",

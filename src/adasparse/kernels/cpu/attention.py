@@ -273,6 +273,22 @@ def attention_support(problem: AttentionProblem) -> SparseRows:
 
 
 @native.raises_memory_error
+def attention_rescored(problem: AttentionProblem) -> Tensor:
+    """Return how many scores few queries computed in float32, ``(b, h, q)``; to measure codes.
+
+    All visible keys, unless the keys come with codes that the processor can multiply.
+    """
+    arguments = _input_of(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
+    native.extension.attention_forward(
+        arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
+    )
+    return rescored
+
+
+@native.raises_memory_error
 def attention_only_scores(problem: AttentionProblem) -> None:
     """Run the scoring stage of the forward alone, to measure it."""
     arguments = _input_of(problem)
