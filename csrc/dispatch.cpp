@@ -26,6 +26,8 @@ std::atomic<const Kernels*>& current() {
   return kernels;
 }
 
+constexpr const char* kScreenings[] = {"auto", "off", "forced"};
+
 std::atomic<Screening>& current_screening() {
   static std::atomic<Screening> choice{Screening::kAuto};
   return choice;
@@ -35,6 +37,13 @@ std::atomic<Screening>& current_screening() {
 
 Screening screening() { return current_screening().load(); }
 void use_screening(Screening choice) { current_screening() = choice; }
+
+const char* name_of(Screening choice) { return kScreenings[static_cast<int>(choice)]; }
+Screening screening_named(const std::string& name) {
+  for (const auto choice : {Screening::kAuto, Screening::kOff, Screening::kForced})
+    if (name == name_of(choice)) return choice;
+  throw std::invalid_argument("screening must be one of auto, off, forced; got '" + name + "'.");
+}
 
 #if defined(ADASPARSE_X86)
 bool has_avx512_vnni() {

@@ -25,5 +25,7 @@ bool has_avx_vnni();
 enum class Screening : int { kAuto = 0, kOff = 1, kForced = 2 };
 Screening screening();
 void use_screening(Screening choice);
+const char* name_of(Screening choice);
+Screening screening_named(const std::string& name);  // throws std::invalid_argument
 
 }  // namespace adasparse

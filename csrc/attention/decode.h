@@ -139,8 +139,10 @@ struct LongDecoding {
           const int64_t place = task / shared;
           if (!screens_group(in, group + place)) return;
           const Head<T> head = head_at<T>(in, group * shared + task, nullptr, value);
-          is_open.get()[task] =
-              !ScreenedHead{a, head, decode_block(a, head, value, work), bounds, place}.run();
+          const Columns columns = columns_of(in, head.length, 0, in.q);
+          ScreenedHead screened{a,      head,  decode_block(a, head, value, work),
+                                bounds, place, columns};
+          is_open.get()[task] = !screened.run();
         });
   }
 

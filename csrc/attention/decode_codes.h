@@ -1,25 +1,14 @@
 // Decoding against keys that come with codes: bounds of all scores in int8, exact scores of the few
 // keys that can be in the support.
 //
-// A row whose support is settled (settle.h) has the weights that all of its scores would give it. A
-// head with any other row is scored again as it is, and solved as if there were no codes.
+// Candidates are settled (support.h), so that a row has the weights that all of its scores would
+// give it. A head whose codes leave too many keys is scored again as it is.
 #pragma once
 
 #include "attention/decode_parts.h"
-#include "attention/quantize.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
-
-static_assert(kCodeKeys == kCodePanel);
-
-inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
-  const float* bounds = codes.bounds + b * codes.bound_strides[0] + g * codes.bound_strides[1];
-  return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
-          .scale = bounds,
-          .residual = bounds + codes.bound_strides[2],
-          .norm = bounds + 2 * codes.bound_strides[2]};
-}
 
 // Codes the keys of every head, a task for some panels.
 inline void code_keys(const KeyCoding& a) {
@@ -47,10 +36,10 @@ inline void code_keys(const KeyCoding& a) {
 // Whether the queries of a group are screened: by what is known before.
 inline bool screens_group(const AttentionInput& in, int64_t group) {
   const int64_t b = group / in.groups, shared = in.heads / in.groups;
-  if (columns_of(in, length_of(in, b), 0, in.q).count < kScreenedKeys) return false;
+  if (columns_of(in, length_of(in, b), 0, in.q).count < kDecodedCodes) return false;
   for (int64_t h = group % in.groups * shared; h < (group % in.groups + 1) * shared; ++h)
     for (int64_t i = 0; i < in.q; ++i)
-      if (!(alpha_of(in, b, h, i) > kScreenedAlpha)) return false;
+      if (!(alpha_of(in, b, h, i) > kDecodedAlpha)) return false;
   return true;
 }
 
@@ -101,9 +90,17 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
     const int64_t left = smaller(kFetchedPanels, panels - p - count);
     for (int64_t x = 0; x < left * bytes; x += 64)
       __builtin_prefetch(panel + (p + count) * bytes + x);
-    score_codes(codes.get(), size, start.get(), rows, panel + p * bytes, size / kCodeFeatures,
-                count, factor.get() + p, bound.get() + p, most,
-                to.low.row(place, 0) + part.begin + p * kCodeKeys, to.low.stride);
+    score_codes({.queries = codes.get(),
+                 .query_row = size,
+                 .start = start.get(),
+                 .steps = size / kCodeFeatures,
+                 .factor = factor.get() + p,
+                 .bound = bound.get() + p,
+                 .factor_row = most,
+                 .low = to.low.row(place, 0) + part.begin + p * kCodeKeys,
+                 .low_row = to.low.stride,
+                 .maxima = nullptr},
+                rows, panel + p * bytes, count);
   }
   for (int64_t r = 0; r < rows; ++r) part.finish(value, r, to.low.row(place, r) + part.begin);
 }
@@ -115,88 +112,109 @@ struct ScreenedHead {
   ForwardBlock<float> block;
   const GroupBounds& bounds;
   int64_t place;
+  Columns columns;
 
-  // Columns whose scores can be in the support of row i, ascending; -1 if there are too many.
-  int64_t select(int64_t i, const Columns& columns, double eps, double& known) const {
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    const int64_t r = head.h % (a.in.heads / a.in.groups) * a.in.q + i;
-    const float* low = bounds.low.row(place, r);
-    const int64_t n = columns.count;
-    float distance = 0;
+  int64_t row_of(int64_t i) const { return head.h % (a.in.heads / a.in.groups) * a.in.q + i; }
+  const float* low(int64_t i) const { return bounds.low.row(place, row_of(i)); }
+  // The most that a score of row i is above its bound.
+  float distance(int64_t i) const {
+    float most = 0;
     for (int64_t p = 0; p < bounds.low.parts; ++p)
-      distance = larger(distance, bounds.distance(place, r)[p]);
-    const RowMaximum<float> top(low, n);
-    if (top.max == -infinity && distance < infinity) return 0;
-    if (!std::isfinite(top.max) || !(distance < infinity)) return -1;
-    known = static_cast<double>(top.max);
-    with_lower_map<float>(eps, [&](const auto& map) { known += bound_from_best(map, top); });
-    // Rounded down a little, by more than the roundings of biased scores.
-    const double edge = known - 1 / eps - static_cast<double>(distance);
-    const float cut = static_cast<float>(
-        edge - 4e-6 * (std::fabs(known) + 1 / eps + static_cast<double>(distance)));
-    int32_t* index = block.work.indices.get();
+      most = larger(most, bounds.distance(place, row_of(i))[p]);
+    return most;
+  }
+  // By how much a comparison of bounds of this size is loosened, more than by all roundings.
+  static double slack(double bound, double far, double eps) {
+    return 4e-6 * (std::fabs(bound) + far + 1 / eps);
+  }
+
+  // Whether run_candidates, from all scores, would find that rows are broad and not select
+  // candidates: the first chunk of keys of row i decides. Bounds of scores tell mostly.
+  bool is_broad(int64_t i, double eps) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const RowMaximum<float> top(low(i), kChunkKeys);
+    const double far = static_cast<double>(distance(i)), max = static_cast<double>(top.max);
+    if (!(far < static_cast<double>(infinity)) || std::isnan(max)) return true;
+    const double edge = max - 1 / eps - kSettledStep - far - slack(max, far, eps);
+    if (static_cast<double>(count_above(i, kChunkKeys, static_cast<float>(edge))) <=
+        kBroadSample * kChunkKeys)
+      return false;
+    const float* query = head.query + i * head.query_row;
+    float* scores = block.work.scores.get();
+    multiply_unpacked<1>(&query, a.in.d, static_cast<float>(a.in.scale), &scores, kChunkKeys,
+                         [&](int64_t j) { return head.key + (columns.first + j) * head.key_row; });
+    finish_scores(a.in, head, i, columns.first, visible_keys(a.in, head.length, i), kChunkKeys,
+                  scores);
+    block.start_candidates(0);
+    Candidates<float>& sample = block.work.candidates[0];
+    sample.take(scores, kChunkKeys, columns.first, eps);
+    return static_cast<double>(sample.count) > kBroadSample * kChunkKeys;
+  }
+  int64_t count_above(int64_t i, int64_t n, float cut) const {
     int64_t count = 0;
+    for_each_vector(low(i), n, [&](Vec<float> s, int, int64_t) ADASPARSE_INLINE_BODY {
+      count += __builtin_popcount(bits(greater(s, broadcast(cut))));
+    });
+    return count;
+  }
+
+  // Selects the keys whose scores can be in the support of row i. Returns false if they are many.
+  bool select(int64_t i, double eps, Candidates<float>& to) const {
+    const RowMaximum<float> top(low(i), columns.count);
+    if (top.max == -std::numeric_limits<float>::infinity()) return true;  // all keys are masked
+    if (std::isnan(top.max)) return false;
+    double known = static_cast<double>(top.max);
+    with_lower_map<float>(eps, [&](const auto& map) { known += bound_from_best(map, top); });
+    to.raise(known, eps);
+    const double far = static_cast<double>(distance(i));
+    const auto cut = static_cast<float>(static_cast<double>(to.cut) - far - slack(known, far, eps));
     const Vec<float> below = broadcast(cut);
     const IntVec<float> lane = lane_numbers<float>() + static_cast<int32_t>(columns.first);
-    for_each_vector(low, n, [&](Vec<float> s, int, int64_t j) ADASPARSE_INLINE_BODY {
+    int64_t count = 0;
+    for_each_vector(low(i), columns.count, [&](Vec<float> s, int, int64_t j) ADASPARSE_INLINE_BODY {
       const Mask<float> chosen = greater(s, below);
       if (any(chosen))
-        count += compress_index<float>(index + count, chosen, lane + static_cast<int32_t>(j));
+        count += compress_index<float>(to.index + count, chosen, lane + static_cast<int32_t>(j));
     });
-    return count > n / kScreenedShare ? -1 : count;
+    to.count = count;
+    return count <= columns.count / kDecodedShare || screening() == Screening::kForced;
   }
 
-  // Scores of row i for the selected keys, as score_part computes them.
-  void rescore(int64_t i, int64_t count) {
-    const float* query = head.query + i * head.query_row;
-    float* scores = block.work.values.get();
-    const int32_t* index = block.work.indices.get();
-    multiply_unpacked<1>(&query, a.in.d, static_cast<float>(a.in.scale), &scores, count,
-                         [&](int64_t j) { return head.key + index[j] * head.key_row; });
-    const KeyRange visible = visible_keys(a.in, head.length, i);
-    for (int64_t j = 0; j < count; ++j)
-      finish_scores(a.in, head, i, index[j], visible, 1, scores + j);
-  }
-
-  // Returns false if row i must be solved from all of its scores.
-  bool run_row(int64_t i, const Columns& columns) {
-    const double alpha = alpha_of(a.in, head.b, head.h, i);
-    double known = -std::numeric_limits<double>::infinity();
-    const int64_t count = select(i, columns, alpha - 1, known);
-    if (count < 0) return false;
-    block.save_rescored(i, count);
-    Entries<float> list(block.entries());
-    const int64_t begin = list.size();
-    if (count == 0) {
-      block.save_state(i, {-std::numeric_limits<double>::infinity(), 0, 1});
-      block.finish_row(i, begin);
-      return true;
+  // Returns false if rows [i, end) of one alpha must be solved from all of their scores.
+  bool run_rows(int64_t i, int64_t end, double alpha) {
+    if (is_broad(i + (end - i) / 2, alpha - 1)) return false;
+    for (; i < end; ++i) {
+      if (!(distance(i) < std::numeric_limits<float>::infinity())) return false;
+      block.start_candidates(0);
+      Candidates<float>& mine = block.work.candidates[0];
+      if (!select(i, alpha - 1, mine)) return false;
+      score_some(head.query + i * head.query_row, head.key, head.key_row, mine.index, mine.count,
+                 a.in.d, static_cast<float>(a.in.scale), mine.value);
+      finish_some(a.in, head, i, visible_keys(a.in, head.length, i), mine.index, mine.count,
+                  mine.value);
+      block.save_rescored(i, mine.count);
+      with_map<float>(alpha, [&](const auto& map) {
+        if constexpr (std::decay_t<decltype(map)>::kIsSparse) block.solve_candidates(map, i, 1);
+      });
     }
-    rescore(i, count);
-    bool is_settled = false;
-    with_map<float>(alpha, [&](const auto& map) {
-      if constexpr (std::decay_t<decltype(map)>::kIsSparse) {
-        const SolvedRow solved = block.solve(map, block.work.values.get(), count, known);
-        is_settled = solved.is_settled;
-        if (is_settled) block.save_state(i, solved.normalizer);
-      }
-    });
-    if (!is_settled) return false;
-    append_support(block.work.row.get(), block.work.indices.get(), 0, count, list);
-    block.finish_row(i, begin);
     return true;
   }
 
   bool run() {
-    const Columns columns = columns_of(a.in, head.length, 0, a.in.q);
-    for (int64_t i = 0; i < a.in.q; ++i)
-      if (!run_row(i, columns)) {
-        if (block.saved) {
-          block.saved->size = 0;
-          block.saved->is_dropped = false;
-        }
-        return false;
+    for (int64_t i = 0, end; i < a.in.q; i = end) {
+      const double alpha = alpha_of(a.in, head.b, head.h, i);
+      for (end = i + 1; end < a.in.q && alpha_of(a.in, head.b, head.h, end) == alpha; ++end) {
       }
+      // A window may show some queries less than others see.
+      const Columns mine = columns_of(a.in, head.length, i, end - i);
+      if (mine.first == columns.first && mine.count > kChunkKeys && run_rows(i, end, alpha))
+        continue;
+      if (block.saved) {
+        block.saved->size = 0;
+        block.saved->is_dropped = false;
+      }
+      return false;
+    }
     return true;
   }
 };

@@ -47,55 +47,72 @@ inline Int32Vector add_codes(Int32Vector sums, const uint8_t* keys, int32_t quer
 }
 #endif
 
-// One register tile: low[r, key] = factor[r, panel] * sum of products - bound[r, panel] for R
-// queries and P panels, where sums start from start[r].
+// Interleaved groups of keys whose largest scores are kept; a multiple of a panel.
+constexpr int kCodeGroups = 64;
+
+// The scores of some queries by their codes.
+struct CodeProducts {
+  const int8_t* queries;  // (rows, query_row)
+  int64_t query_row;
+  const int32_t* start;  // what the sums of each query start from
+  int64_t steps;         // query_row / kCodeFeatures
+  const float* factor;   // (rows, factor_row), for each panel
+  const float* bound;    // the same
+  int64_t factor_row;
+  float* low;  // (rows, low_row) = factor * sum - bound, for each key
+  int64_t low_row;
+  float* maxima;  // (rows, kCodeGroups): grow with `low`, unless null
+};
+
+// One register tile of R queries and P panels, from panel p on.
 template <int R, int P>
-ADASPARSE_VNNI inline void score_code_tile(const int8_t* queries, int64_t query_row,
-                                           const int32_t* start, const uint8_t* panels,
-                                           int64_t steps, const float* factor, const float* bound,
-                                           int64_t factor_row, float* low, int64_t low_row) {
+ADASPARSE_VNNI inline void score_code_tile(const CodeProducts& to, const uint8_t* panels, int64_t r,
+                                           int64_t p) {
   constexpr int V = P * kCodeVectors, width = Lanes<float>::count;
+  const int64_t steps = to.steps;
+  const uint8_t* keys = panels + p * steps * kCodeStep;
+  const int8_t* queries = to.queries + r * to.query_row;
   Int32Vector sum[R][V];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) sum[r][v] = Int32Vector{} + start[r];
+  for (int x = 0; x < R; ++x)
+    for (int v = 0; v < V; ++v) sum[x][v] = Int32Vector{} + to.start[r + x];
   for (int64_t t = 0; t < steps; ++t) {
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
+    for (int x = 0; x < R; ++x) {
       int32_t word;
-      std::memcpy(&word, queries + r * query_row + t * kCodeFeatures, sizeof word);
+      std::memcpy(&word, queries + x * to.query_row + t * kCodeFeatures, sizeof word);
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v)
-        sum[r][v] = add_codes(
-            sum[r][v],
-            panels + (v / kCodeVectors * steps + t) * kCodeStep + v % kCodeVectors * kVectorBytes,
+        sum[x][v] = add_codes(
+            sum[x][v],
+            keys + (v / kCodeVectors * steps + t) * kCodeStep + v % kCodeVectors * kVectorBytes,
             word);
     }
   }
-  for (int r = 0; r < R; ++r)
+  for (int x = 0; x < R; ++x) {
+    float* low = to.low + (r + x) * to.low_row + p * kCodeKeys;
+    const int64_t at = (r + x) * to.factor_row + p;
+    float* maxima =
+        to.maxima ? to.maxima + (r + x) * kCodeGroups + p * kCodeKeys % kCodeGroups : nullptr;
     for (int v = 0; v < V; ++v) {
-      const int64_t at = r * factor_row + v / kCodeVectors;
-      const FloatVector x = __builtin_convertvector(sum[r][v], FloatVector);
-      store(low + r * low_row + v * width, x * factor[at] - bound[at]);
+      const FloatVector product = __builtin_convertvector(sum[x][v], FloatVector);
+      const FloatVector mine =
+          product * to.factor[at + v / kCodeVectors] - to.bound[at + v / kCodeVectors];
+      store(low + v * width, mine);
+      // Never NaN, which is the second argument only.
+      if (maxima) store(maxima + v * width, max(mine, load(maxima + v * width)));
     }
+  }
 }
 
-// The same for any number of queries and panels. Call only if has_code_products().
-inline void score_codes(const int8_t* queries, int64_t query_row, const int32_t* start,
-                        int64_t rows, const uint8_t* panels, int64_t steps, int64_t count,
-                        const float* factor, const float* bound, int64_t factor_row, float* low,
-                        int64_t low_row) {
+// All queries and panels. Call only if has_code_products().
+inline void score_codes(const CodeProducts& to, int64_t rows, const uint8_t* panels,
+                        int64_t count) {
   const auto tiles = [&](auto panels_of_tile, int64_t p) {
     constexpr int P = decltype(panels_of_tile)::value;
-    const auto tile = [&](auto rows_of_tile, int64_t r) {
-      score_code_tile<decltype(rows_of_tile)::value, P>(
-          queries + r * query_row, query_row, start + r, panels + p * steps * kCodeStep, steps,
-          factor + r * factor_row + p, bound + r * factor_row + p, factor_row,
-          low + r * low_row + p * kCodeKeys, low_row);
-    };
     int64_t r = 0;
     for (; r + kCodeTileRows <= rows; r += kCodeTileRows)
-      tile(std::integral_constant<int, kCodeTileRows>{}, r);
-    for (; r < rows; ++r) tile(std::integral_constant<int, 1>{}, r);
+      score_code_tile<kCodeTileRows, P>(to, panels, r, p);
+    for (; r < rows; ++r) score_code_tile<1, P>(to, panels, r, p);
   };
   int64_t p = 0;
   for (; p + kCodeTilePanels <= count; p += kCodeTilePanels)

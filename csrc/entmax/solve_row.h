@@ -37,8 +37,7 @@ double move_row(const T* row, int64_t n, T max, double eps, double c, double del
 
 struct SolvedRow {
   Normalizer normalizer;
-  bool has_weights;         // whether p at c is where the caller asked for it
-  bool is_settled = false;  // see settle.h
+  bool has_weights;  // whether p at c is where the caller asked for it
 };
 
 // Solves one row. `scratch` holds n + two vectors. For maps that are expensive to evaluate, p at c

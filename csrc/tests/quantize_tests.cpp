@@ -64,9 +64,17 @@ struct Problem {
             bound_of(bounds[i], broadcast(panel[p].residual), broadcast(panel[p].norm))[0];
       }
     }
-    score_codes(query_codes.get(), code_size(d), start, kQueries, codes.get(),
-                code_size(d) / kCodeFeatures, code_panels(kKeys), factor[0], bound[0],
-                kKeys / kCodeKeys, low[0], kKeys);
+    score_codes({.queries = query_codes.get(),
+                 .query_row = code_size(d),
+                 .start = start,
+                 .steps = code_size(d) / kCodeFeatures,
+                 .factor = factor[0],
+                 .bound = bound[0],
+                 .factor_row = kKeys / kCodeKeys,
+                 .low = low[0],
+                 .low_row = kKeys,
+                 .maxima = nullptr},
+                kQueries, codes.get(), code_panels(kKeys));
     pack_panels(keys.get(), d, kKeys, d, panels.get());
     multiply_panels(queries.get(), d, panels.get(), d, score_scale, scores[0], kFloatRow, kQueries,
                     round_up(kKeys, kPanel<float>) / kPanel<float>);
@@ -155,9 +163,22 @@ ISA_TEST(code_products) {
       for (auto& x : factor) x = 1;
       for (auto& x : bound) x = static_cast<float>(random.below(100));
       for (auto& x : start) x = static_cast<int32_t>(random.below(1000));
-      score_codes(queries, d, start, rows, keys, d / 4, panels, factor, bound, panels, low,
-                  panels * kCodeKeys);
+      float maxima[most * kCodeGroups];
+      fill(maxima, most * kCodeGroups, -1e30f);
+      score_codes({.queries = queries,
+                   .query_row = d,
+                   .start = start,
+                   .steps = d / kCodeFeatures,
+                   .factor = factor,
+                   .bound = bound,
+                   .factor_row = panels,
+                   .low = low,
+                   .low_row = panels * kCodeKeys,
+                   .maxima = maxima},
+                  rows, keys, panels);
       int64_t wrong = 0;
+      float largest[most * kCodeGroups];
+      fill(largest, most * kCodeGroups, -1e30f);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t j = 0; j < panels * kCodeKeys; ++j) {
           int64_t sum = start[r];
@@ -167,7 +188,10 @@ ISA_TEST(code_products) {
                 keys[j / kCodeKeys * kCodeKeys * d + t / 4 * kCodeStep + j % kCodeKeys * 4 + t % 4];
           const float want = static_cast<float>(sum) - bound[r * panels + j / kCodeKeys];
           wrong += low[r * panels * kCodeKeys + j] != want;
+          largest[r * kCodeGroups + j % kCodeGroups] =
+              larger(largest[r * kCodeGroups + j % kCodeGroups], want);
         }
+      wrong += std::memcmp(maxima, largest, sizeof largest) != 0;
       CHECK(wrong == 0, "%s %lld sums of %lld rows and %lld panels", kIsa,
             static_cast<long long>(wrong), static_cast<long long>(rows),
             static_cast<long long>(panels));
