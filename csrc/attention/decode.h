@@ -105,17 +105,18 @@ struct LongDecoding {
     }
   }
 
-  // Whether any head of the group at this place is to be solved.
-  bool is_group_open(int64_t place) const {
-    for (int64_t h = place * shared; h < (place + 1) * shared; ++h)
+  // Whether any head of the groups at these places is to be solved.
+  bool is_any_open(int64_t place, int64_t places) const {
+    for (int64_t h = place * shared; h < (place + places) * shared; ++h)
       if (is_open.get()[h]) return true;
     return false;
   }
 
   void run_scores(int64_t group, int64_t groups) {
+    if (!is_any_open(0, groups)) return;
     parallel_for(groups * scores.parts, 1, in.threads, [&](int64_t task, int64_t) {
       const int64_t place = task / scores.parts;
-      if (is_group_open(place))
+      if (is_any_open(place, 1))
         score_part(in, value, group + place, task % scores.parts, scores, place);
     });
     parallel_with(

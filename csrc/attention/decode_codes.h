@@ -44,16 +44,27 @@ inline bool screens_group(const AttentionInput& in, int64_t group) {
 }
 
 // Lower bounds of the scores of some groups, and of each row and part the largest distance of a
-// score from its bound.
+// score from its bound, and the largest bounds.
 struct GroupBounds {
   explicit GroupBounds(const GroupScores<float>& low)
-      : low(low), distances(low.groups * low.rows * low.parts) {}
+      : low(low),
+        distances(low.groups * low.rows * low.parts),
+        largest(low.groups * low.rows * low.parts * kLargest) {}
   float* distance(int64_t place, int64_t r) const {
     return distances.get() + (place * low.rows + r) * low.parts;
   }
+  float* best(int64_t place, int64_t r) const {
+    return largest.get() + (place * low.rows + r) * low.parts * kLargest;
+  }
+  static constexpr int64_t kLargest = 4 * Lanes<float>::count;  // of a part: see RowMaximum
   const GroupScores<float>& low;
-  Scratch<float> distances;
+  Scratch<float> distances, largest;
 };
+
+// Fetches `count` bytes into the cache.
+inline void fetch_bytes(const void* from, int64_t count) {
+  for (int64_t x = 0; x < count; x += 64) __builtin_prefetch(static_cast<const char*>(from) + x);
+}
 
 // Bounds the scores of a part of the keys of a group.
 inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, int64_t group,
@@ -61,10 +72,21 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
   constexpr int64_t most = kDecodeKeys / kCodeKeys, width = Lanes<float>::count;
   const DecodePart<float> part(in, value, group, number);
   const int64_t rows = to.low.rows, size = code_size(in.d);
-  for (int64_t r = 0; r < rows; ++r) to.distance(place, r)[number] = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    to.distance(place, r)[number] = 0;
+    fill(to.best(place, r) + number * to.kLargest, to.kLargest,
+         -std::numeric_limits<float>::infinity());
+  }
   if (part.is_empty()) return;
   const CodedKeys keys = codes_at(in.codes, group / in.groups, group % in.groups);
   const int64_t first = part.first / kCodeKeys, panels = code_panels(part.n);
+  const int64_t bytes = kCodeKeys * size;
+  const uint8_t* panel = keys.codes + first * bytes;
+  const int64_t numbers = panels * static_cast<int64_t>(sizeof(float));
+  fetch_bytes(keys.scale + first, numbers);
+  fetch_bytes(keys.residual + first, numbers);
+  fetch_bytes(keys.norm + first, numbers);
+  fetch_bytes(panel, smaller(kFetchedPanels, panels) * bytes);
   Scratch<int8_t> codes(rows * size);
   Scratch<float> factor(rows * most), bound(rows * most);
   Scratch<int32_t> start(rows);
@@ -82,14 +104,10 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
     for (int64_t p = 0; p < panels; ++p) largest = larger(largest, mine[p]);
     to.distance(place, r)[number] = 2 * largest;
   }
-  const int64_t bytes = kCodeKeys * size;
-  const uint8_t* panel = keys.codes + first * bytes;
   for (int64_t p = 0; p < panels; p += kFetchedPanels) {
     const int64_t count = smaller(kFetchedPanels, panels - p);
     // Codes are read once: processors fetch ahead within a page of memory, and pages are short.
-    const int64_t left = smaller(kFetchedPanels, panels - p - count);
-    for (int64_t x = 0; x < left * bytes; x += 64)
-      __builtin_prefetch(panel + (p + count) * bytes + x);
+    fetch_bytes(panel + (p + count) * bytes, smaller(kFetchedPanels, panels - p - count) * bytes);
     score_codes({.queries = codes.get(),
                  .query_row = size,
                  .start = start.get(),
@@ -102,7 +120,14 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
                  .maxima = nullptr},
                 rows, panel + p * bytes, count);
   }
-  for (int64_t r = 0; r < rows; ++r) part.finish(value, r, to.low.row(place, r) + part.begin);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* low = to.low.row(place, r) + part.begin;
+    part.finish(value, r, low);
+    const RowMaximum<float> top(low, part.n);
+    float* best = to.best(place, r) + number * to.kLargest;
+    for (int x = 0; x < 4; ++x) store(best + x * width, top.best[x]);
+    if (std::isnan(top.max)) best[0] = top.max;
+  }
 }
 
 // One head whose scores are bounded.
@@ -160,7 +185,8 @@ struct ScreenedHead {
 
   // Selects the keys whose scores can be in the support of row i. Returns false if they are many.
   bool select(int64_t i, double eps, Candidates<float>& to) const {
-    const RowMaximum<float> top(low(i), columns.count);
+    const RowMaximum<float> top(bounds.best(place, row_of(i)),
+                                bounds.low.parts * GroupBounds::kLargest);
     if (top.max == -std::numeric_limits<float>::infinity()) return true;  // all keys are masked
     if (std::isnan(top.max)) return false;
     double known = static_cast<double>(top.max);
