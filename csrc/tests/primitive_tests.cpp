@@ -308,7 +308,11 @@ void test_half(const Half& format, const char* name) {
   expect_same("rounding any float", count);
 #if defined(__FLT16_MAX__)
   if (format.mantissa_bits == 10) {
+#if defined(__aarch64__)
+    typedef __fp16 Native;  // GCC 12 has no _Float16 here in C++
+#else
     __extension__ typedef _Float16 Native;
+#endif
     wrong = -1;
     for (int i = 0; i < count; ++i)
       if (!same_or_nan(format.decode(back[i].bits), static_cast<float>(Native(floats[i]))))
