@@ -273,6 +273,8 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
     """Return alpha of rank 0, or 1 if it has one value per head, or 4; numbers on the CPU."""
     if not isinstance(alpha, Tensor):
         number = number_as_alpha(alpha)
+        if torch.compiler.is_compiling():  # an exporter remembers the value of such a constant
+            return torch.tensor([[[[number]]]], dtype=torch.float64, device="cpu")
         return torch.full((1, 1, 1, 1), number, dtype=torch.float64, device="cpu")
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")

@@ -248,8 +248,10 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def choose_route(eager: Any, functorch: Any, registered: Any, *tensors: Tensor | None) -> Any:
-    """Return the fastest of three forms of one operator that supports this call."""
+def choose_route(
+    eager: Any, functorch: Any, registered: Any, decomposition: Any, *tensors: Tensor | None
+) -> Any:
+    """Return the fastest of four forms of one operator that supports this call."""
     if needs_registered_op(*tensors):
-        return registered
+        return decomposition if torch.onnx.is_in_onnx_export() else registered
     return functorch.apply if is_transformed() else eager.apply

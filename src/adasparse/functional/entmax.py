@@ -1,5 +1,6 @@
 """The entmax operator: probabilities of which many are exactly zero."""
 
+import math
 from typing import Any
 
 import torch
@@ -188,6 +189,14 @@ def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _entmax_op.register_autograd(_op_backward, setup_context=_FunctorchEntmax.setup_context)
 
 
+def entmax_decomposition(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+    """The registered operator in PyTorch operations, a fixed number of them."""
+    known = differentiable_kernels.known_alpha(alpha)
+    if known is not None and not 1 <= known < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite to be exported; got {known}.")
+    return differentiable_kernels.entmax_unrolled(scores, alpha)
+
+
 def entmax(
     scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, *, backend: str = "auto"
 ) -> Tensor:
@@ -275,6 +284,8 @@ def entmax_from(
     if not is_last:
         scores = scores.movedim(dim, -1)
         alpha = alpha.movedim(dim, -1) if alpha.dim() else alpha
-    apply = choose_route(_EagerEntmax, _FunctorchEntmax, _entmax_op, scores, alpha)
+    apply = choose_route(
+        _EagerEntmax, _FunctorchEntmax, _entmax_op, entmax_decomposition, scores, alpha
+    )
     weights: Tensor = apply(scores, alpha, lowest, backend)
     return weights if is_last else weights.movedim(-1, dim)

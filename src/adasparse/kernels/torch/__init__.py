@@ -2,7 +2,7 @@
 
 Besides the functions of ``Kernels`` it has the parts that higher derivatives are made of:
 ``attention_scores``, ``weighted_values`` and ``loss_gradient`` are differentiable any number of
-times, and so are ``entmax_backward`` and ``entmax_tangent``.
+times, and so are ``entmax_backward`` and ``entmax_tangent``. ``entmax_unrolled`` is for exporters.
 """
 
 from adasparse.kernels.torch.attention import (
@@ -23,6 +23,7 @@ from adasparse.kernels.torch.scores import (
     weighted_values,
     without_autocast,
 )
+from adasparse.kernels.torch.unrolled import entmax_unrolled, known_alpha
 
 __all__ = [
     "attention_backward",
@@ -34,6 +35,8 @@ __all__ = [
     "entmax_backward",
     "entmax_forward",
     "entmax_tangent",
+    "entmax_unrolled",
+    "known_alpha",
     "loss_backward",
     "loss_forward",
     "loss_gradient",
