@@ -163,8 +163,19 @@ def _lengths():
     return dict(zip(("query", "key", "value"), LENGTHS, strict=True))
 
 
-def test_onnx_refuses_dropout_and_losses():
-    with pytest.raises(Exception, match="cannot hold dropout; got dropout_p=0.5") as found:
+class Packed(nn.Module):
+    def forward(self, x, ends):
+        return adasparse.entmax_attention_varlen(
+            x, x, x, cu_seq_q=ends, cu_seq_k=ends, max_q=4, max_k=4
+        )
+
+
+def packed_inputs():
+    return torch.randn(7, 2, 8), torch.tensor([0, 3, 7], dtype=torch.int32)
+
+
+def test_onnx_refuses_dropout_packed_sequences_and_losses():
+    with pytest.raises(Exception, match=r"cannot hold dropout; got dropout_p=0\.5") as found:
         to_onnx(exported(Attend(dropout_p=0.5), qkv()))
     assert "model.eval()" in str(found.value)
 
@@ -173,6 +184,8 @@ def test_onnx_refuses_dropout_and_losses():
             return adasparse.entmax_loss(scores, target)
 
     inputs = torch.randn(2, 5), torch.tensor([0, 1])
+    with pytest.raises(Exception, match="packed sequences; export a padded batch"):
+        to_onnx(exported(Packed(), packed_inputs()))
     with pytest.raises(Exception, match="export the model without its loss"):
         to_onnx(exported(Loss(), inputs))
 
@@ -220,6 +233,8 @@ OPTIONS = {
     "key_lengths": {"key_lengths": torch.tensor([3, 7])},
     "alibi_slopes": {"alibi_slopes": torch.tensor([1.0, 0.5, 0.0, 0.1])},
     "window": {"window": (2, 1)},
+    "softcap": {"softcap": 1.5},
+    "sinks": {"sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
     "enable_gqa": {"enable_gqa": True},
 }
 
@@ -239,10 +254,11 @@ def test_onnx_options_of_attention(name):
 def test_options_cover_the_fields_of_attention():
     """A new field of attention must be exported, or refused by name."""
     covered = {
-        "query", "key", "value", "alpha", "mask", "slopes", "key_lengths", "scale", "is_causal",
-        "window_left", "window_right",
+        "query", "key", "value", "alpha", "mask", "slopes", "sinks", "key_lengths", "scale",
+        "is_causal", "window_left", "window_right", "softcap", "position",
     }  # fmt: skip
-    refused = {"seed", "dropout_p"}
+    packed = {"cu_seq_q", "cu_seq_k", "block_table", "max_q", "max_k"}
+    refused = {"seed", "dropout_p", *packed}
     assert set(field_names(AttentionProblem)) == covered | refused
 
 

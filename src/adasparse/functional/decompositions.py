@@ -33,8 +33,8 @@ def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     above 2). An alpha above 2 is supported where it is a number; in a tensor it gives NaN.
 
     Returns:
-        A table for ``torch.export.ExportedProgram.run_decompositions``. Operators that have no
-        meaning outside of PyTorch (gradients, losses, sparse weights) raise ``NotImplementedError``.
+        A table for ``torch.export.ExportedProgram.run_decompositions``. What has no meaning outside
+        of PyTorch (gradients, losses, sparse weights, dropout) raises ``NotImplementedError``.
 
     Example:
         >>> scores = torch.tensor([[1.0, 0.5, -1.0]])
