@@ -189,8 +189,12 @@ struct Kernels {
   bool (*has_code_products)();
 };
 
+#if defined(__aarch64__)
+extern const Kernels kNeonKernels;  // every processor of this kind has NEON: it is the baseline
+#else
 extern const Kernels kBaselineKernels;
-#if defined(ADASPARSE_X86)
+#endif
+#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 #endif

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
+from adasparse import _command as _command  # first: it speaks while the rest loads
 from adasparse import nn
 from adasparse.functional import (
     PackedKeys,
@@ -12,6 +12,7 @@ from adasparse.functional import (
     entmax,
     entmax_attention,
     entmax_attention_support,
+    entmax_attention_varlen,
     entmax_attention_weights,
     entmax_loss,
     sparsemax,
@@ -35,6 +36,7 @@ __all__ = [
     "entmax",
     "entmax_attention",
     "entmax_attention_support",
+    "entmax_attention_varlen",
     "entmax_attention_weights",
     "entmax_loss",
     "nn",
