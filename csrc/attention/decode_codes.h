@@ -66,6 +66,43 @@ inline void fetch_bytes(const void* from, int64_t count) {
   for (int64_t x = 0; x < count; x += 64) __builtin_prefetch(static_cast<const char*>(from) + x);
 }
 
+// At least the norm of any key that the queries of a group see.
+inline float largest_norm(const CodedKeys& keys, const Columns& columns) {
+  float norm = 0;
+  for (int64_t p = columns.first / kCodeKeys; p < code_panels(columns.last()); ++p)
+    norm = larger(norm, keys.norm[p]);
+  return norm;
+}
+
+// Whether ALiBi keeps a part of the keys out of all supports of a group, whatever its keys are: the
+// score of a key is at most |query| |key| minus the slope times its distance, that of the nearest
+// key at least the negative of the first, and these are farther apart than a weight reaches.
+inline bool is_part_too_far(const DecodePart<float>& part, const WholeRows<float>& value,
+                            const CodedKeys& keys, int64_t rows) {
+  const AttentionInput& in = part.in;
+  if (!in.slopes || in.mask_kind != MaskKind::kNone) return false;
+  const int64_t last = part.first + part.n - 1;
+  const double norm =
+      static_cast<double>(largest_norm(keys, columns_of(in, part.head.length, 0, in.q)));
+  for (int64_t r = 0; r < rows; ++r) {
+    const Head<float> head = head_at<float>(in, part.head.number + r / in.q, nullptr, value);
+    const int64_t i = r % in.q;
+    const KeyRange visible = visible_keys(in, head.length, i);
+    if (visible.size() == 0) continue;
+    const int64_t near = larger(smaller(i + in.k - in.q, visible.last - 1), visible.first);
+    if (!(head.slope > 0) || last >= near) return false;
+    const float* query = part.query(r);
+    double squares = 0;
+    for (int64_t t = 0; t < in.d; ++t) squares += static_cast<double>(query[t]) * query[t];
+    const double most = std::fabs(in.scale) * std::sqrt(squares) * norm;
+    const double reach = 2 * most + 1 / (alpha_of(in, head.b, head.h, i) - 1);
+    const Distance distance(in, visible, i);
+    const auto apart = static_cast<double>(distance.to(last) - distance.to(near));
+    if (!(head.slope * apart > reach * 1.0001)) return false;  // or NaN
+  }
+  return true;
+}
+
 // Bounds the scores of a part of the keys of a group.
 inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, int64_t group,
                        int64_t number, const GroupBounds& to, int64_t place) {
@@ -79,6 +116,12 @@ inline void bound_part(const AttentionInput& in, const WholeRows<float>& value, 
   }
   if (part.is_empty()) return;
   const CodedKeys keys = codes_at(in.codes, group / in.groups, group % in.groups);
+  if (is_part_too_far(part, value, keys, rows)) {
+    for (int64_t r = 0; r < rows; ++r)
+      fill(to.low.row(place, r) + part.begin, round_up(part.n, kColumns),
+           -std::numeric_limits<float>::infinity());
+    return;
+  }
   const int64_t first = part.first / kCodeKeys, panels = code_panels(part.n);
   const int64_t bytes = kCodeKeys * size;
   const uint8_t* panel = keys.codes + first * bytes;
@@ -161,8 +204,10 @@ struct ScreenedHead {
     const double far = static_cast<double>(distance(i)), max = static_cast<double>(top.max);
     if (!(far < static_cast<double>(infinity)) || std::isnan(max)) return true;
     const double edge = max - 1 / eps - kSettledStep - far - slack(max, far, eps);
-    if (static_cast<double>(count_above(i, kChunkKeys, static_cast<float>(edge))) <=
-        kBroadSample * kChunkKeys)
+    // Keys that are too far have no bounds.
+    if (top.max > -infinity &&
+        static_cast<double>(count_above(i, kChunkKeys, static_cast<float>(edge))) <=
+            kBroadSample * kChunkKeys)
       return false;
     const float* query = head.query + i * head.query_row;
     float* scores = block.work.scores.get();

@@ -128,6 +128,18 @@ def test_one_query_has_the_bits_of_its_row_among_many(alpha):
         assert torch.equal(alone, together[:, :, i : i + 1])
 
 
+@pytest.mark.parametrize("hidden", [None, 5, 8990])
+@pytest.mark.parametrize("q", [1, 4])
+def test_keys_that_alibi_keeps_away_change_nothing(q, hidden):
+    query, key, value = problem(b=1, h=4, g=4, q=q, k=9000, d=16)
+    key[:, 2] *= 5
+    if hidden is not None:
+        key[:, 1, hidden] = torch.nan
+    slopes = torch.tensor([0.5, 0.02, 0.1, 0.0])
+    for lengths in (None, torch.tensor([6000])):
+        assert_same_bits(query, key, value, alibi_slopes=slopes, key_lengths=lengths)
+
+
 def test_threads_and_instruction_sets_change_nothing(isa):
     query, key, value = problem(b=1, h=8, g=1, k=9000, d=64)
     packed = PackedKeys(key)
