@@ -12,17 +12,29 @@ namespace ADASPARSE_ISA {
 
 // ---------------------------------------------------------------- keys
 
-// The codes of all heads of keys of a call, if any of its heads may be screened.
+static_assert(kCodeKeys == kCodePanel);
+
+// Codes that came with the keys, of one head of them.
+inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
+  const float* bounds = codes.bounds + b * codes.bound_strides[0] + g * codes.bound_strides[1];
+  return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
+          .scale = bounds,
+          .residual = bounds + codes.bound_strides[2],
+          .norm = bounds + 2 * codes.bound_strides[2]};
+}
+
+// The codes of all heads of keys of a call, if any of its heads may be screened: those that came
+// with the keys, or new ones.
 class ScreenedKeys {
  public:
   explicit ScreenedKeys(const AttentionInput& in, bool is_wanted)
       : in_(in),
         panels_(round_up(code_panels(in.k), kChunkPanels) + kChunkPanels),
         head_bytes_(code_panels(in.k) * kCodeKeys * code_size(in.d)),
-        codes_(is_wanted ? in.batch * in.groups * head_bytes_ : 1),
-        bounds_(is_wanted ? in.batch * in.groups * panels_ * 3 : 1),
+        codes_(is_wanted && !in.codes.codes ? in.batch * in.groups * head_bytes_ : 1),
+        bounds_(is_wanted && !in.codes.codes ? in.batch * in.groups * panels_ * 3 : 1),
         is_wanted_(is_wanted) {
-    if (!is_wanted) return;
+    if (!is_wanted || in.codes.codes) return;
     const View<const float> keys = view_of<float>(in.key);
     const int64_t panels = code_panels(in.k),
                   tasks = (panels + kCodedTogether - 1) / kCodedTogether;
@@ -47,6 +59,7 @@ class ScreenedKeys {
   // Null codes where keys are not screened.
   CodedKeys at(int64_t group) const {
     if (!is_wanted_) return {nullptr, nullptr, nullptr, nullptr};
+    if (in_.codes.codes) return codes_at(in_.codes, group / in_.groups, group % in_.groups);
     const float* bounds = bounds_.get() + group * panels_ * 3;
     return {codes_.get() + group * head_bytes_, bounds, bounds + panels_, bounds + 2 * panels_};
   }
@@ -67,7 +80,7 @@ inline bool may_screen(const AttentionInput& in) {
   if (in.is_double || screening() == Screening::kOff || !has_code_products()) return false;
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
-         in.q * (in.heads / in.groups) >= kScreenedQueries;
+         (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);
 }
 
 // ---------------------------------------------------------------- a strip of queries
@@ -131,9 +144,9 @@ class ScreenedStrip {
     row.raise(static_cast<double>(top.max) + c, eps);
   }
 
-  // Appends those of n keys from `first` on whose scores may be above the cut of row r, each with
-  // its upper bound.
-  template <class Row>
+  // Appends those of n keys from `first` on whose scores may be above the cut of row r, with their
+  // upper bounds if the cut may rise later on.
+  template <bool KeepsBounds, class Row>
   void take(const CodedKeys& keys, int64_t r, const float* low, int64_t n, int64_t first,
             Row& row) const {
     constexpr int width = Lanes<float>::count;
@@ -156,7 +169,7 @@ class ScreenedStrip {
                        bits(greater_or_nan(load(mine + x) + added[x / kCodeKeys], cut)))
                    << x;
         const auto append = [&](int64_t at) ADASPARSE_INLINE_BODY {
-          row.value[count] = mine[at] + added[at / kCodeKeys];
+          if (KeepsBounds) row.value[count] = mine[at] + added[at / kCodeKeys];
           row.index[count] = static_cast<int32_t>(first + chunk + j + at);
         };
         // Two without a branch: their number is hard to predict.
@@ -191,26 +204,23 @@ class ScreenedStrip {
 template <class T>
 void score_some(const T* query, const T* keys, int64_t stride, const int32_t* index, int64_t count,
                 int64_t d, T factor, T* to) {
-  constexpr int width = Lanes<T>::count;
+  constexpr int width = Lanes<T>::count, columns = ColumnLoader<T>::count;
   for (int64_t e = 0; e < count; e += width) {
     const T* row[width];
     for (int l = 0; l < width; ++l)
       row[l] = keys + int64_t{index[smaller(e + l, count - 1)]} * stride;
     Vec<T> sum{};
-    for (int64_t t = 0; t < d; t += width) {
-      const int used = static_cast<int>(smaller<int64_t>(width, d - t));
-      Vec<T> tile[width];
-      if (used == width) {
+    int64_t t = 0;
+    for (; t + columns <= d; t += columns) {
+      Vec<T> column[columns];
+      ColumnLoader<T>::load(row, t, column);
 #pragma GCC unroll 16
-        for (int l = 0; l < width; ++l) tile[l] = load(row[l] + t);
-        transpose<T>(tile);
-#pragma GCC unroll 16
-        for (int x = 0; x < width; ++x) sum += broadcast(query[t + x]) * tile[x];
-      } else {
-        for (int l = 0; l < width; ++l) tile[l] = load_part(row[l] + t, used, T(0));
-        transpose<T>(tile);
-        for (int x = 0; x < used; ++x) sum += broadcast(query[t + x]) * tile[x];
-      }
+      for (int x = 0; x < columns; ++x) sum += broadcast(query[t + x]) * column[x];
+    }
+    for (; t < d; ++t) {
+      Vec<T> column;
+      for (int l = 0; l < width; ++l) column[l] = row[l][t];
+      sum += broadcast(query[t]) * column;
     }
     store(to + e, sum * broadcast(factor));
   }

@@ -53,6 +53,12 @@ def _show(report: dict[str, Any]) -> None:
     Console(highlight=False).print(table)
 
 
+def _threads(kernels: dict[str, Any]) -> str:
+    if not kernels["available"]:
+        return "-"
+    return "those of torch (OpenMP)" if kernels["openmp"] else "started for each call"
+
+
 def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
     """The report as sections of name and text."""
     cpu, kernels, check = report["cpu"], report["kernels"], report["self_check"]
@@ -71,7 +77,7 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
             "instruction set": kernels["isa"] or "-",
             "available": " ".join(kernels["isas"]) or "-",
             "ADASPARSE_ISA": kernels["isa_override"] or "not set",
-            "OpenMP": "shared with torch" if kernels["openmp"] else "-",
+            "threads": _threads(kernels),
         },
         "GPUs": {
             "Triton": _triton_line(report["triton"]),
