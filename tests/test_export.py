@@ -15,6 +15,9 @@ from adasparse.kernels.problem import field_names
 from adasparse.kernels.torch import entmax_unrolled
 from support.tolerances import assert_near
 
+pytestmark = pytest.mark.filterwarnings(  # of the exporter and of ONNX, about themselves
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
 #: Bar of the outputs of onnxruntime.
 BAR = 1e-5
 
