@@ -1,4 +1,4 @@
-"""Runs the notebooks of this folder and stores their outputs: python examples/execute.py [NAME ...].
+"""Runs notebooks of this folder and stores their outputs: python examples/execute.py [NAME ...].
 
 Outputs stay small: pages of the explorer are dropped, which a reader gets by running the cell.
 """
