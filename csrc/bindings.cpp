@@ -120,16 +120,16 @@ adasparse::WritableRows writable_rows(Address data, const Strides& strides) {
   return {at<void>(data), {strides[0], strides[1], strides[2]}};
 }
 
-void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t heads, int64_t groups,
+void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, int64_t groups,
                 int64_t q, int64_t k, int64_t d, int64_t e, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
                 Address value, const Strides& value_strides, Address alpha,
-                const Strides& alpha_strides, MaskKind mask_kind, Address mask,
-                const Strides& mask_strides, Address key_lengths, Address slopes, double scale,
+                const Strides& alpha_strides, MaskKind mask_kind, Type mask_type,
+                Address mask, const Strides& mask_strides, Address key_lengths, Address slopes, double scale,
                 bool is_causal, int64_t window_left, int64_t window_right, int64_t window_position,
                 double dropout_p, uint64_t seed, int threads) {
   new (self) AttentionInput{
-      .is_double = is_double,
+      .type = type,
       .batch = batch,
       .heads = heads,
       .groups = groups,
@@ -143,6 +143,7 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
       .alpha = at<const double>(alpha),
       .alpha_strides = {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
       .mask_kind = mask_kind,
+      .mask_type = mask_type,
       .mask = at<const void>(mask),
       .mask_strides = {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
       .key_lengths = at<const int64_t>(key_lengths),
@@ -245,7 +246,7 @@ constexpr Strides kNoStrides{0, 0, 0, 0};
 
 void bind_rows(nb::module_& m) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  nb::enum_<Type>(m, "Type", "Element type of the rows of an operator or loss.")
+  nb::enum_<Type>(m, "Type", "Element type of tensors.")
       .value("FLOAT32", Type::kFloat32)
       .value("FLOAT64", Type::kFloat64)
       .value("BFLOAT16", Type::kBFloat16)
@@ -272,10 +273,10 @@ void bind_attention(nb::module_& m) {
       .value("BOOL", MaskKind::kBool)
       .value("ADDED", MaskKind::kAdded);
   nb::class_<AttentionInput>(m, "AttentionInput", "One attention call: see AttentionProblem.")
-      .def("__init__", &make_input, nb::kw_only(), "is_double"_a, "batch"_a, "heads"_a, "groups"_a,
+      .def("__init__", &make_input, nb::kw_only(), "type"_a, "batch"_a, "heads"_a, "groups"_a,
            "q"_a, "k"_a, "d"_a, "e"_a, "query"_a, "query_strides"_a, "key"_a, "key_strides"_a,
            "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
-           "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
+           "mask_kind"_a = MaskKind::kNone, "mask_type"_a = Type::kFloat32, "mask"_a = 0, "mask_strides"_a = kNoStrides,
            "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a, "is_causal"_a = false,
            "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0.,
            "seed"_a = 0, "threads"_a);

@@ -137,7 +137,10 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
         alpha = alpha.to(query.device)
         changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
-        changed["mask"] = mask.to(dtype)
+        # A mask in float32 keeps its digits beside inputs in half precision.
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        if mask.dtype != wide:
+            changed["mask"] = mask.to(wide)
     if slopes is not None:
         changed["slopes"] = slopes.double().contiguous()
     return with_tensors(problem, changed) if changed else problem
