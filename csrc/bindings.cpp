@@ -319,6 +319,13 @@ NB_MODULE(_native, m) {
       "use_isa",
       [](const std::string& name) { adasparse::use_kernels(adasparse::kernels_named(name)); },
       "name"_a, "Switches to another instruction set.");
+  m.def(
+      "screening", [] { return std::string(adasparse::name_of(adasparse::screening())); },
+      "Returns whether attention screens its scores in int8: auto, off or forced.");
+  m.def(
+      "use_screening",
+      [](const std::string& name) { adasparse::use_screening(adasparse::screening_named(name)); },
+      "name"_a, "Switches the screening of scores; results stay the same.");
   m.attr("has_openmp") = adasparse::has_openmp();
   bind_rows(m);
   bind_attention(m);

@@ -1,6 +1,7 @@
 // The scores of attention: a strip of queries against some keys, masked and biased.
 #pragma once
 
+#include "attention/quantize.h"
 #include "attention/visible.h"
 #include "matrix.h"
 #include "scratch.h"
@@ -19,6 +20,7 @@ struct Head {
   int64_t b, h, number;  // number = b * heads + h
   Rows<T> query, key;
   const T* panels;  // packed keys, or null where queries are too few for packing to pay
+  CodedKeys coded;  // int8 keys; null codes where scores are not screened
   Rows<T> value;    // whole vectors
   const void* mask;
   double slope;
@@ -221,6 +223,7 @@ Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
       .query = rows_at<T>(in, in.query, b, h),
       .key = rows_at<T>(in, in.key, b, g),
       .panels = panels ? panels + (b * in.groups + g) * panel_size<T>(in.k, in.d) : nullptr,
+      .coded = {},
       .value = value.at(b, g),
       .mask = static_cast<const char*>(in.mask) + at * mask_size<T>(in),
       .slope = in.slopes ? in.slopes[h] : 0,

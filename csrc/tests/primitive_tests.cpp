@@ -2,12 +2,9 @@
 // ADASPARSE_ISA. These objects use nothing of std:: that another one could share.
 #include <cstdio>
 
-#include "tests.h"
+#include "isa_tests.h"
 
 #include "loss.h"  // for all below it
-
-#define ADASPARSE_QUOTE(name) #name
-#define ADASPARSE_NAME(name) ADASPARSE_QUOTE(name)
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -15,15 +12,6 @@ namespace {
 
 using kernel_tests::Half;
 using kernel_tests::Random;
-
-constexpr const char* kIsa = ADASPARSE_NAME(ADASPARSE_ISA);
-
-// A test that runs where the processor has the instruction set.
-#define ISA_TEST(name)                                                                          \
-  void name##_test();                                                                           \
-  const kernel_tests::Registration name##_registration(ADASPARSE_NAME(ADASPARSE_ISA) "_" #name, \
-                                                       kIsa, name##_test);                      \
-  void name##_test()
 
 template <class T>
 T from_bits(typename Lanes<T>::Int bits) {

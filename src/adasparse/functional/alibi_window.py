@@ -43,6 +43,9 @@ def _may_have_windows(problem: AttentionProblem) -> bool:
         problem.slopes is not None
         and problem.is_causal
         and problem.mask is None
+        and problem.softcap is None  # bounded scores are not as far apart as their products
+        and problem.cu_seq_q is None
+        and problem.position == 0
         and problem.key_lengths is None
         and problem.seed is None  # dropout goes by the places of whole rows
         and problem.query.shape[2] == problem.key.shape[2] >= _MIN_LENGTH
@@ -84,7 +87,7 @@ def _heads(problem: AttentionProblem, which: list[int]) -> AttentionProblem:
     """Return the problem of some heads, keys and values repeated to as many as queries."""
     shared = problem.query.shape[1] // problem.key.shape[1]
     groups = [i // shared for i in which]
-    alpha, slopes = problem.alpha, problem.slopes
+    alpha, slopes, sinks = problem.alpha, problem.slopes, problem.sinks
     assert slopes is not None
     return with_tensors(
         problem,
@@ -94,6 +97,7 @@ def _heads(problem: AttentionProblem, which: list[int]) -> AttentionProblem:
             "value": _pick(problem.value, 1, groups),
             "alpha": _pick(alpha, 0, which) if alpha.dim() == 1 and len(alpha) > 1 else alpha,
             "slopes": _pick(slopes, 0, which),
+            "sinks": None if sinks is None else _pick(sinks, 0, which),
         },
     )
 

@@ -31,15 +31,17 @@ def attention_problem(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
 ) -> tuple[AttentionProblem, tuple[int, ...]]:
     """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
 
     The tensors keep the dtypes of the caller; ``prepared`` converts them.
     """
-    _check_tensors(query, key, value)
-    query, key, value = _autocast(query, key, value)
-    _check_dtypes(query, key, value)
+    check_tensors(query, key, value)
+    query, key, value = autocast(query, key, value)
+    check_dtypes(query, key, value)
     shapes = query.shape, key.shape, value.shape
     rank = max(map(len, shapes))
     batch: tuple[int, ...] = shapes[0][:-3]
@@ -58,12 +60,16 @@ def attention_problem(
     if key_lengths is not None:
         key_lengths = _as_key_lengths(key_lengths, batch, query)
     if alibi_slopes is not None:
-        _check_slopes(alibi_slopes, query)
+        check_per_head("alibi_slopes", alibi_slopes, query)
+    if sinks is not None:
+        check_per_head("sinks", sinks, query)
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
     if scale is not None:
-        _check_scale(scale)
-    window_left, window_right = _window_sides(window)
+        check_scale(scale)
+    if softcap is not None:
+        check_softcap(softcap)
+    window_left, window_right = window_sides(window)
     fields = {
         "query": query,
         "key": key,
@@ -71,18 +77,43 @@ def attention_problem(
         "alpha": _as_alpha(alpha, (*rows, 1), query),
         "mask": attn_mask,
         "slopes": alibi_slopes,
+        "sinks": sinks,
         "key_lengths": key_lengths,
-        "seed": torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
-        "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
+        "cu_seq_q": None,
+        "cu_seq_k": None,
+        "block_table": None,
+        "seed": new_seed(dropout_p, query),
+        "scale": default_scale(head_dim) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
         "window_left": window_left,
         "window_right": window_right,
+        "position": 0,
+        "softcap": None if softcap is None else float(softcap),
+        "max_q": None,
+        "max_k": None,
     }
     return build(AttentionProblem, fields), rows[: rank - 2]
 
 
-def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+def new_seed(dropout_p: float, query: Tensor) -> Tensor | None:
+    """Draw the seed of dropout from PyTorch's generator; None without dropout.
+
+    On GPUs it is drawn there, as CUDA graphs need it, and nothing is copied.
+    """
+    if not dropout_p > 0:
+        return None
+    device = query.device if query.device.type in ("cuda", "meta") else "cpu"
+    return torch.randint(0, 2**62, (), device=device)
+
+
+def default_scale(head_dim: int) -> float:
+    """``1 / sqrt(d)``."""
+    return 1 / math.sqrt(head_dim) if head_dim else 1.0
+
+
+def window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    """Return the two sides of a window, or raise."""
     if window is None:
         return None, None
     is_pair = isinstance(window, (tuple, list)) and len(window) == 2
@@ -133,8 +164,7 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     for name, x in (("query", query), ("key", problem.key), ("value", problem.value)):
         if (y := readable(x, dtype)) is not x:
             changed[name] = y
-    if alpha.dim() != 4 or alpha.dtype != torch.float64 or alpha.is_cpu != query.is_cpu:
-        alpha = alpha.to(query.device)
+    if alpha.dim() != 4 or alpha.dtype != torch.float64:
         changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
         # A mask in float32 keeps its digits beside inputs in half precision.
@@ -143,10 +173,21 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
             changed["mask"] = mask.to(wide)
     if slopes is not None:
         changed["slopes"] = slopes.double().contiguous()
+    if problem.sinks is not None:
+        changed["sinks"] = problem.sinks.double().contiguous()
     return with_tensors(problem, changed) if changed else problem
 
 
-def _check_scale(scale: float) -> None:
+def check_softcap(softcap: float) -> None:
+    """Raise unless the bound is a finite number above 0."""
+    if isinstance(softcap, bool) or not isinstance(softcap, (int, float)):
+        raise TypeError(f"softcap must be a number; got {type(softcap).__name__}.")
+    if not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be finite and above 0, or None; got {softcap}.")
+
+
+def check_scale(scale: float) -> None:
+    """Raise unless the factor is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
     if not math.isfinite(scale):
@@ -164,7 +205,8 @@ def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
         )
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are strided tensors of rank 2 or more on one device."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor; got {type(x).__name__}.")
@@ -173,11 +215,11 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         if x.dim() < 2:
             raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
     if not query.is_cpu or not key.is_cpu or not value.is_cpu:
-        _check_device("key", key, query)
-        _check_device("value", value, query)
+        check_device("key", key, query)
+        check_device("value", value, query)
 
 
-def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cast as autocast does for PyTorch's own attention; float64 stays."""
     device = "cpu" if query.is_cpu else query.device.type
     if device != "cpu" and not torch.amp.is_autocast_available(device):
@@ -192,7 +234,8 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query, key, value
 
 
-def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless all have the same dtype, of those that attention takes."""
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             "query, key and value must all be float32, float64, bfloat16 or float16; "
@@ -267,7 +310,8 @@ def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
     )
 
 
-def _check_device(name: str, x: Tensor, query: Tensor) -> None:
+def check_device(name: str, x: Tensor, query: Tensor) -> None:
+    """Raise unless ``x`` is on the device of the query."""
     if x.device != query.device:
         raise ValueError(f"{name} must be on the device of query, {query.device}; got {x.device}.")
 
@@ -280,7 +324,7 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
     if alpha.dim() == 0:
         return alpha
-    _check_device("alpha", alpha, query)
+    check_device("alpha", alpha, query)
     if alpha.dim() == 1 and is_one_or(query.shape[1], alpha.shape[0]):
         return alpha
     if alpha.dim() == 1 or not _broadcasts(alpha.shape, rows):
@@ -331,7 +375,7 @@ def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
         )
     if type(mask) is not Tensor:
         _check_mask_type(mask)
-    _check_device("attn_mask", mask, query)
+    check_device("attn_mask", mask, query)
     if not _broadcasts(mask.shape, scores):
         raise ValueError(
             f"attn_mask must broadcast to {scores}, the shape of the scores; "
@@ -348,7 +392,7 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
             "key_lengths must be an integer tensor; got "
             f"{lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__}."
         )
-    _check_device("key_lengths", lengths, query)
+    check_device("key_lengths", lengths, query)
     if not _broadcasts(lengths.shape, batch):
         raise ValueError(
             f"key_lengths must have the shape of the batch, {tuple(batch)}; "
@@ -359,15 +403,15 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
     return lengths.contiguous()
 
 
-def _check_slopes(slopes: Tensor, query: Tensor) -> None:
-    if not isinstance(slopes, Tensor) or not slopes.is_floating_point():
+def check_per_head(name: str, x: Tensor, query: Tensor) -> None:
+    """Raise unless ``x`` has one number for each head of ``query (b, h, q, d)``."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(
-            "alibi_slopes must be a floating point tensor; got "
-            f"{slopes.dtype if isinstance(slopes, Tensor) else type(slopes).__name__}."
+            f"{name} must be a floating point tensor; got "
+            f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}."
         )
-    _check_device("alibi_slopes", slopes, query)
-    if slopes.shape != query.shape[1:2]:
+    check_device(name, x, query)
+    if x.shape != query.shape[1:2]:
         raise ValueError(
-            f"alibi_slopes must have the shape ({query.shape[1]},), one per head; "
-            f"got {tuple(slopes.shape)}."
+            f"{name} must have the shape ({query.shape[1]},), one per head; got {tuple(x.shape)}."
         )

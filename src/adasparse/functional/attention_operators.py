@@ -253,8 +253,9 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
     kernels = chosen.load()
     tensors = tensors_of(problem, _TENSORS)
     if needs_registered_op(*tensors):
-        # PyTorch operations are compiled as they are, so that they can be fused.
-        if kernels is differentiable_kernels:
+        # PyTorch operations are compiled as they are, so that they can be fused; those of a packed
+        # batch depend on its offsets.
+        if kernels is differentiable_kernels and problem.cu_seq_q is None:
             return differentiable_attention(problem, backend)
         return _attention_op(**vars(problem), backend=chosen.name)  # type: ignore[no-any-return]
     if needs_gradient(*tensors):

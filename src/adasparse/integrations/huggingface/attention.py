@@ -45,7 +45,7 @@ EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
 #: Arguments that change what attention means and that nothing here implements.
-_UNSUPPORTED = {"s_aux": "attention sinks", "cache": "a paged cache"}
+_UNSUPPORTED = {"s_aux": "attention sinks"}
 
 
 def _scale_and_alpha(
@@ -88,6 +88,7 @@ def entmax_attention_forward(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     output_attentions: bool | None = None,
+    cache: Any = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend as ``module`` was configured to; the signature is that of transformers.
@@ -101,6 +102,10 @@ def entmax_attention_forward(
             raise NotImplementedError(
                 f"{type(module).__name__} uses {meaning}, for which there is no sparse counterpart."
             )
+    if cache is not None:  # the paged cache of continuous batching, which says what it read
+        key, value = cache.update(
+            key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs
+        )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
     needs_kernel_only = not wants_weights and softcap is None
     if getattr(module, LEFT_DENSE, False) and needs_kernel_only and not is_steered():

@@ -15,7 +15,9 @@ from adasparse.kernels.cpu.native import (
     is_available,
     isa,
     missing_reason,
+    screening,
     use_isa,
+    use_screening,
 )
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
@@ -41,5 +43,7 @@ __all__ = [
     "loss_backward",
     "loss_forward",
     "missing_reason",
+    "screening",
     "use_isa",
+    "use_screening",
 ]

@@ -1,7 +1,7 @@
 """The backend ``torch``: PyTorch alone, for every device.
 
 Besides the functions of ``Kernels`` it has the parts that higher derivatives are made of:
-``attention_scores``, ``weighted_values`` and ``loss_gradient`` are differentiable any number of
+``attention_scores``, ``with_sinks``, ``weighted_values`` and ``loss_gradient`` are differentiable any number of
 times, and so are ``entmax_backward`` and ``entmax_tangent``.
 """
 
@@ -21,7 +21,9 @@ from adasparse.kernels.torch.scores import (
     attention_scores,
     dropout_factors,
     weighted_values,
+    with_sinks,
     without_autocast,
+    without_sinks,
 )
 
 __all__ = [
@@ -38,5 +40,7 @@ __all__ = [
     "loss_forward",
     "loss_gradient",
     "weighted_values",
+    "with_sinks",
     "without_autocast",
+    "without_sinks",
 ]
