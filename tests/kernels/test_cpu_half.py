@@ -40,10 +40,10 @@ def mask_of(kind, sizes, dtype):
     return randn((1, h, 1, k), seed=7).requires_grad_()
 
 
-def results(query, key, value, mask, alpha, **options):
-    """Return the output and all gradients."""
+def results(query, key, value, mask, alpha, dtype, **options):
+    """Return the output and all gradients, for a gradient that ``dtype`` holds."""
     output = entmax_attention(query, key, value, mask, alpha=alpha, enable_gqa=True, **options)
-    grad = randn(output.shape, dtype=torch.bfloat16, seed=11).to(output.dtype)
+    grad = randn(output.shape, dtype=dtype, seed=11).to(output.dtype)
     inputs = [query, key, value, alpha]
     if mask is not None and mask.requires_grad:
         inputs.append(mask)
@@ -63,8 +63,8 @@ def test_equals_float32_inputs_rounded_at_the_end(sizes, dtype, alpha, mask):
         as_wide = added.detach().float().requires_grad_()
     exponent = torch.full((sizes[1],), alpha, dtype=torch.float64, requires_grad=True)
     options = {"is_causal": sizes[3] == sizes[4]}
-    got = results(*half, added, exponent, **options)
-    want = results(*wide, as_wide, exponent, **options)
+    got = results(*half, added, exponent, dtype, **options)
+    want = results(*wide, as_wide, exponent, dtype, **options)
     for x, y in zip(got, want, strict=True):
         assert torch.equal(x, y.to(x.dtype))
     assert [x.dtype for x in got[:4]] == [dtype] * 4
@@ -123,7 +123,7 @@ def test_threads_do_not_change_half_precision():
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(results(*inputs, None, alpha))
+            found.append(results(*inputs, None, alpha, torch.bfloat16))
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
