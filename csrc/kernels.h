@@ -169,8 +169,12 @@ struct Kernels {
   void (*attention_backward)(const AttentionBackward&);
 };
 
+#if defined(__aarch64__)
+extern const Kernels kNeonKernels;  // every processor of this kind has NEON: it is the baseline
+#else
 extern const Kernels kBaselineKernels;
-#if defined(ADASPARSE_X86)
+#endif
+#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 #endif

@@ -367,8 +367,12 @@ struct ForwardBlock {
     if (visible.last <= first || visible.first >= first + size) return;
     work.screen.raise(r, eps, work.candidates[r]);
     const int64_t seen = smaller(size, round_up(visible.last - first, kColumns));
-    work.screen.take(head.coded, r, work.scores.get() + r * screened_stride(), seen, first,
-                     work.candidates[r]);
+    const T* low = work.scores.get() + r * screened_stride();
+    Candidates<T>& mine = work.candidates[r];
+    if (columns.count > kScannedKeys)
+      work.screen.template take<true>(head.coded, r, low, seen, first, mine);
+    else
+      work.screen.template take<false>(head.coded, r, low, seen, first, mine);
   }
   // Rows do not begin on the same lines of the cache.
   int64_t screened_stride() const { return smaller(work.columns, kScannedKeys) + work.kRowPadding; }

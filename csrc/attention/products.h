@@ -64,22 +64,25 @@ struct CodeProducts {
   float* maxima;  // (rows, kCodeGroups): grow with `low`, unless null
 };
 
-// One register tile of R queries and P panels, from panel p on.
-template <int R, int P>
+// One register tile of R queries and P panels, from panel p on. Loops are unrolled, so that sums
+// never leave their registers.
+template <int R, int P, bool HasMaxima>
 ADASPARSE_VNNI inline void score_code_tile(const CodeProducts& to, const uint8_t* panels, int64_t r,
                                            int64_t p) {
   constexpr int V = P * kCodeVectors, width = Lanes<float>::count;
-  const int64_t steps = to.steps;
+  const int64_t steps = to.steps, query_row = to.query_row;
   const uint8_t* keys = panels + p * steps * kCodeStep;
-  const int8_t* queries = to.queries + r * to.query_row;
+  const int8_t* queries = to.queries + r * query_row;
   Int32Vector sum[R][V];
+#pragma GCC unroll 6
   for (int x = 0; x < R; ++x)
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[x][v] = Int32Vector{} + to.start[r + x];
   for (int64_t t = 0; t < steps; ++t) {
 #pragma GCC unroll 6
     for (int x = 0; x < R; ++x) {
       int32_t word;
-      std::memcpy(&word, queries + x * to.query_row + t * kCodeFeatures, sizeof word);
+      std::memcpy(&word, queries + x * query_row + t * kCodeFeatures, sizeof word);
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v)
         sum[x][v] = add_codes(
@@ -88,36 +91,45 @@ ADASPARSE_VNNI inline void score_code_tile(const CodeProducts& to, const uint8_t
             word);
     }
   }
-  for (int x = 0; x < R; ++x) {
-    float* low = to.low + (r + x) * to.low_row + p * kCodeKeys;
-    const int64_t at = (r + x) * to.factor_row + p;
-    float* maxima =
-        to.maxima ? to.maxima + (r + x) * kCodeGroups + p * kCodeKeys % kCodeGroups : nullptr;
+  const float* factor = to.factor + r * to.factor_row + p;
+  const float* bound = to.bound + r * to.factor_row + p;
+  float* low = to.low + r * to.low_row + p * kCodeKeys;
+  float* maxima = to.maxima + r * kCodeGroups + p * kCodeKeys % kCodeGroups;
+  const int64_t factor_row = to.factor_row, low_row = to.low_row;
+#pragma GCC unroll 6
+  for (int x = 0; x < R; ++x)
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
-      const FloatVector product = __builtin_convertvector(sum[x][v], FloatVector);
+      const int64_t at = x * factor_row + v / kCodeVectors;
       const FloatVector mine =
-          product * to.factor[at + v / kCodeVectors] - to.bound[at + v / kCodeVectors];
-      store(low + v * width, mine);
-      // Never NaN, which is the second argument only.
-      if (maxima) store(maxima + v * width, max(mine, load(maxima + v * width)));
+          __builtin_convertvector(sum[x][v], FloatVector) * factor[at] - bound[at];
+      store(low + x * low_row + v * width, mine);
+      if constexpr (HasMaxima) {
+        float* top = maxima + x * kCodeGroups + v * width;
+        store(top, max(mine, load(top)));  // never NaN, which only the second argument passes on
+      }
     }
-  }
 }
 
 // All queries and panels. Call only if has_code_products().
-inline void score_codes(const CodeProducts& to, int64_t rows, const uint8_t* panels,
-                        int64_t count) {
+template <bool HasMaxima>
+void score_code_tiles(const CodeProducts& to, int64_t rows, const uint8_t* panels, int64_t count) {
   const auto tiles = [&](auto panels_of_tile, int64_t p) {
     constexpr int P = decltype(panels_of_tile)::value;
     int64_t r = 0;
     for (; r + kCodeTileRows <= rows; r += kCodeTileRows)
-      score_code_tile<kCodeTileRows, P>(to, panels, r, p);
-    for (; r < rows; ++r) score_code_tile<1, P>(to, panels, r, p);
+      score_code_tile<kCodeTileRows, P, HasMaxima>(to, panels, r, p);
+    for (; r < rows; ++r) score_code_tile<1, P, HasMaxima>(to, panels, r, p);
   };
   int64_t p = 0;
   for (; p + kCodeTilePanels <= count; p += kCodeTilePanels)
     tiles(std::integral_constant<int, kCodeTilePanels>{}, p);
   for (; p < count; ++p) tiles(std::integral_constant<int, 1>{}, p);
+}
+inline void score_codes(const CodeProducts& to, int64_t rows, const uint8_t* panels,
+                        int64_t count) {
+  to.maxima ? score_code_tiles<true>(to, rows, panels, count)
+            : score_code_tiles<false>(to, rows, panels, count);
 }
 
 }  // namespace ADASPARSE_ISA

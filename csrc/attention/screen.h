@@ -132,9 +132,9 @@ class ScreenedStrip {
     row.raise(static_cast<double>(top.max) + c, eps);
   }
 
-  // Appends those of n keys from `first` on whose scores may be above the cut of row r, each with
-  // its upper bound.
-  template <class Row>
+  // Appends those of n keys from `first` on whose scores may be above the cut of row r, with their
+  // upper bounds if the cut may rise later on.
+  template <bool KeepsBounds, class Row>
   void take(const CodedKeys& keys, int64_t r, const float* low, int64_t n, int64_t first,
             Row& row) const {
     constexpr int width = Lanes<float>::count;
@@ -157,7 +157,7 @@ class ScreenedStrip {
                        bits(greater_or_nan(load(mine + x) + added[x / kCodeKeys], cut)))
                    << x;
         const auto append = [&](int64_t at) ADASPARSE_INLINE_BODY {
-          row.value[count] = mine[at] + added[at / kCodeKeys];
+          if (KeepsBounds) row.value[count] = mine[at] + added[at / kCodeKeys];
           row.index[count] = static_cast<int32_t>(first + chunk + j + at);
         };
         // Two without a branch: their number is hard to predict.
@@ -192,26 +192,24 @@ class ScreenedStrip {
 template <class T, class IO>
 void score_some(const T* query, const IO* keys, int64_t stride, const int32_t* index,
                 int64_t count, int64_t d, T factor, T* to) {
-  constexpr int width = Lanes<T>::count;
+  using Loader = WideColumnLoader<T, IO>;
+  constexpr int width = Lanes<T>::count, columns = Loader::count;
   for (int64_t e = 0; e < count; e += width) {
     const IO* row[width];
     for (int l = 0; l < width; ++l)
       row[l] = keys + int64_t{index[smaller(e + l, count - 1)]} * stride;
     Vec<T> sum{};
-    for (int64_t t = 0; t < d; t += width) {
-      const int used = static_cast<int>(smaller<int64_t>(width, d - t));
-      Vec<T> tile[width];
-      if (used == width) {
+    int64_t t = 0;
+    for (; t + columns <= d; t += columns) {
+      Vec<T> column[columns];
+      Loader::load(row, t, column);
 #pragma GCC unroll 16
-        for (int l = 0; l < width; ++l) tile[l] = load_wide(row[l] + t);
-        transpose<T>(tile);
-#pragma GCC unroll 16
-        for (int x = 0; x < width; ++x) sum += broadcast(query[t + x]) * tile[x];
-      } else {
-        for (int l = 0; l < width; ++l) tile[l] = load_wide_part(row[l] + t, used);
-        transpose<T>(tile);
-        for (int x = 0; x < used; ++x) sum += broadcast(query[t + x]) * tile[x];
-      }
+      for (int x = 0; x < columns; ++x) sum += broadcast(query[t + x]) * column[x];
+    }
+    for (; t < d; ++t) {
+      Vec<T> column;
+      for (int l = 0; l < width; ++l) column[l] = widen(row[l][t]);
+      sum += broadcast(query[t]) * column;
     }
     store(to + e, sum * broadcast(factor));
   }

@@ -226,6 +226,7 @@ struct Candidates {
   // cut was lower by a step. F at a multiple is summed one by one: scores of weight zero, of which
   // there may be more or less, change nothing.
   __attribute__((noinline)) void settle(double eps) {
+    pad();
     const T top = RowMaximum<T>(value, count).max;
     is_bad = std::isnan(top);
     if (top == -std::numeric_limits<T>::infinity()) count = 0;
@@ -251,6 +252,12 @@ struct Candidates {
     bound = max + c;
     const Vec<T> below = broadcast(static_cast<T>(c - 1 / eps)), shift = broadcast(top);
     keep([&](Vec<T> s) ADASPARSE_INLINE_BODY { return greater(s - shift, below); });
+    pad();
+  }
+  void pad() {
+    const int64_t before = count;
+    count = pad_scores(value, count);
+    fill(index + before, count - before, int32_t{0});
   }
   bool has_more_than_one(double eps, T top, double c) const {
     double mass = 0;

@@ -114,13 +114,18 @@ ADASPARSE_INLINE FloatVector load_wide(const Float16* from) {
 }
 #endif
 
-// The first `count` lanes from memory, the others zero.
-template <class IO>
-ADASPARSE_INLINE auto load_wide_part(const IO* from, int count) {
-  IO buffer[sizeof(load_wide(from)) / sizeof(widen(*from))] = {};
-  std::memcpy(buffer, from, sizeof(IO) * static_cast<size_t>(count));
-  return load_wide(buffer);
-}
+// ColumnLoader for rows of any element type.
+template <class T, class IO>
+struct WideColumnLoader {
+  static constexpr int count = Lanes<T>::count;
+  static ADASPARSE_INLINE void load(const IO* const* rows, int64_t t, Vec<T>* to) {
+#pragma GCC unroll 16
+    for (int i = 0; i < count; ++i) to[i] = load_wide(rows[i] + t);
+    transpose<T>(to);
+  }
+};
+template <class T>
+struct WideColumnLoader<T, T> : ColumnLoader<T> {};
 
 // The way back, rounded to the nearest, ties to even.
 ADASPARSE_INLINE void store_narrow(float* to, FloatVector v) { store(to, v); }

@@ -26,7 +26,7 @@ from support.dense_oracle import DenseOracle
 from support.family_inputs import possible_inputs
 from support.family_settings import ATTEMPTS, small_config
 
-LARGEST = 40_000_000  # parameters
+LARGEST = 20_000_000  # parameters
 #: Largest error, relative to the largest number of a tensor.
 TOLERANCE = 2e-4
 

@@ -15,7 +15,7 @@ VOCABULARY = 96
 
 Rules = list[tuple[str, int]]
 
-_TOKENS = r"_id$|_idx$|_index$|_token|pad_id"
+_TOKENS = r"_id$|_idx$|_index$|_token(_|$)|pad_id"
 _COMMON: Rules = [
     (r"feat_extract|conv_", 10**9),
     (r"attention_window|sliding_window|local_attention|block_size", 8),

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +46,11 @@ def number_as_alpha(alpha: float, lowest: float = 1.0) -> float:
 def constant(number: float, rank: int) -> Tensor:
     """Return a number as a float64 tensor in CPU memory, all of whose sizes are 1; shared."""
     if needs_registered_op() or is_transformed() or torch._C._len_torch_dispatch_stack():
-        return torch.full((1,) * rank, number, dtype=torch.float64, device="cpu")
+        nested: Any = number
+        for _ in range(rank):
+            nested = [nested]
+        # Exporters know the value of this form, and not that of torch.full.
+        return torch.tensor(nested, dtype=torch.float64, device="cpu")
     return _shared_constant(number, rank)
 
 

@@ -18,7 +18,8 @@ def _prepared(problem: AttentionProblem) -> AttentionProblem:
     if needs_registered_op(problem.query, problem.alpha) or (
         torch._C._functorch.is_functorch_wrapped_tensor(problem.alpha)
     ):
-        is_wide = problem.query.dtype == torch.float64
+        known = differentiable_kernels.known_alpha(problem.alpha)
+        is_wide = problem.query.dtype == torch.float64 or (known is not None and known > 2)
         wide = prepared(problem, torch.float64 if is_wide else torch.float32)
     else:
         wide = prepared(problem, compute_dtype(problem))

@@ -1,5 +1,6 @@
 """The entmax operator: probabilities of which many are exactly zero."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +191,14 @@ def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _entmax_op.register_autograd(_op_backward, setup_context=_FunctorchEntmax.setup_context)
 
 
+def entmax_decomposition(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+    """The registered operator in PyTorch operations, a fixed number of them."""
+    known = differentiable_kernels.known_alpha(alpha)
+    if known is not None and not 1 <= known < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite to be exported; got {known}.")
+    return differentiable_kernels.entmax_unrolled(scores, alpha)
+
+
 def entmax(
     scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, *, backend: str = "auto"
 ) -> Tensor:
@@ -260,7 +269,7 @@ def _is_steep(scores: Tensor, alpha: Tensor) -> bool:
 def _choose_route(scores: Tensor, alpha: Tensor) -> Callable[..., Tensor]:
     """Return the fastest form of the operator that supports this call."""
     if needs_registered_op(scores, alpha):
-        return _entmax_op
+        return entmax_decomposition if torch.onnx.is_in_onnx_export() else _entmax_op
     if is_transformed():
         return _FunctorchEntmax.apply
     return _eager_route if needs_gradient(scores, alpha) else _forward

@@ -230,6 +230,7 @@ def _plan(model: nn.Module, record: dict[str, Any]) -> Plan:
 
 def detach(model: nn.Module) -> None:
     """Undo ``attach``."""
+    stop_paging(model)
     for module in list(model.modules()):
         if isinstance(module._modules.get(CHILD), SparseHeads):
             del module._modules[CHILD]

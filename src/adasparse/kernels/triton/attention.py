@@ -20,7 +20,7 @@ class SavedMask:
     """Linear memory that the backward needs.
 
     Args:
-        normalizers: ``(b, h, q)`` in float32; ``(1, h, total_q)`` of a packed batch, as is ``mean``.
+        normalizers: ``(b, h, q)`` in float32; ``(1, h, total_q)`` of a packed batch.
         words: ``(b h, q blocks, k words)`` in int32, the bit mask of key blocks.
         mean: ``(b, h, q, e)``, values averaged with the weights sigma.
     """

@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 # mypy: allow-untyped-decorators
 # mypy: disable-error-code="import-untyped, import-not-found"
-# ruff: noqa: D417, N803
+# ruff: noqa: D417, N803, SIM102
 """Backward kernels over the blocks of the mask; every sum has one owner and one order.
 
 With g the gradient with respect to the weights, sigma = -dp/dc and S its sum,
@@ -118,8 +118,9 @@ def query_kernel(
             _p, sigma = weights(sink, c, eps, head.unit, FLAGS.kind)
         if by_sink is not None:
             tl.store(by_sink + rows, -sigma * delta, mask=exists)
-    store_rows(by_query + first_row(head, task.bh, FLAGS) * head.dim, dq * head.scale, first, head.num_q,
-               head.dim, FLAGS.block_m, FLAGS.d)  # fmt: skip
+    at = first_row(head, task.bh, FLAGS) * head.dim
+    store_rows(by_query + at, dq * head.scale, first, head.num_q, head.dim,
+               FLAGS.block_m, FLAGS.d)  # fmt: skip
     if by_alpha is not None:
         tl.store(by_alpha + rows, dalpha, mask=exists)
     if by_slope is not None:

@@ -104,8 +104,21 @@ def shape_of(problem: AttentionProblem) -> tuple[int, int, int, int, int]:
     (b, h, q, _), (_, g, k, _) = problem.query.shape, problem.value.shape
     if problem.cu_seq_q is None:
         return b, h, g, q, k
-    assert problem.max_q is not None and problem.max_k is not None
-    return problem.cu_seq_q.shape[0] - 1, h, g, problem.max_q, problem.max_k
+    sequences = problem.cu_seq_q.shape[0] - 1
+    max_q = _longest(problem.cu_seq_q) if problem.max_q is None else problem.max_q
+    if problem.max_k is not None:
+        max_k = problem.max_k
+    elif problem.block_table is not None:
+        max_k = problem.block_table.shape[1] * k
+    else:
+        assert problem.cu_seq_k is not None
+        max_k = _longest(problem.cu_seq_k)
+    return sequences, h, g, max_q, max_k
+
+
+def _longest(starts: Tensor) -> int:
+    """Length of the longest sequence, for which a device has to be waited for."""
+    return int((starts[1:] - starts[:-1]).max())
 
 
 def _packed_sizes(problem: AttentionProblem) -> dict[str, int]:
