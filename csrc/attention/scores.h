@@ -28,9 +28,13 @@ struct Head {
 };
 
 template <class T>
+Rows<T> rows_at(Type type, const RowsOf& rows, int64_t b, int64_t h) {
+  return Rows<T>{rows.data, rows.strides[2], type}.moved(b * rows.strides[0] +
+                                                         h * rows.strides[1]);
+}
+template <class T>
 Rows<T> rows_at(const AttentionInput& in, const RowsOf& rows, int64_t b, int64_t h) {
-  return Rows<T>{rows.data, rows.strides[2], in.type}.moved(b * rows.strides[0] +
-                                                            h * rows.strides[1]);
+  return rows_at<T>(in.type, rows, b, h);
 }
 template <class T>
 View<T> view_of(const WritableRows& rows) {

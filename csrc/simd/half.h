@@ -114,6 +114,14 @@ ADASPARSE_INLINE FloatVector load_wide(const Float16* from) {
 }
 #endif
 
+// The first `count` lanes from memory, the others zero.
+template <class IO>
+ADASPARSE_INLINE auto load_wide_part(const IO* from, int count) {
+  IO buffer[sizeof(load_wide(from)) / sizeof(widen(*from))] = {};
+  std::memcpy(buffer, from, sizeof(IO) * static_cast<size_t>(count));
+  return load_wide(buffer);
+}
+
 // ColumnLoader for rows of any element type.
 template <class T, class IO>
 struct WideColumnLoader {
