@@ -1,6 +1,6 @@
 // Rows of any element type, read as numbers of the type computed in: half precision is never copied
-// as a whole. Kernels that read rows in no order take them as they are (`with_elements`); those that
-// read some rows many times take copies of these (`WideRows`).
+// as a whole. Kernels that read rows in no order take them as they are (`with_elements`); those
+// that read some rows many times take copies of these (`WideRows`).
 #pragma once
 
 #include "kernels.h"

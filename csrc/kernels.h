@@ -145,10 +145,11 @@ struct AttentionForward {
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   int64_t* rescored;     // (batch, heads, q): keys whose scores decoding computed; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
-  void* weights;         // (batch, heads, q, k) as computed, where saves_weights, in place of blocks; or null
-  int64_t row_limit;     // a block of rows saves no more than this times its rows
-  double dense_share;    // rows with a larger share of weights in the support are multiplied whole
-  bool is_scores_only;   // stop after the scores, to measure them
+  void* weights;  // (batch, heads, q, k) as computed, where saves_weights, in place of blocks; or
+                  // null
+  int64_t row_limit;    // a block of rows saves no more than this times its rows
+  double dense_share;   // rows with a larger share of weights in the support are multiplied whole
+  bool is_scores_only;  // stop after the scores, to measure them
 };
 
 // Whole weights, or the support: then rows of dense heads have no entries in offsets, and their

@@ -267,8 +267,7 @@ void pack_panels(const IO* rows, int64_t stride, int64_t n, int64_t d, T* panels
 
 template <class T>
 void pack_panels(const Rows<T>& rows, int64_t n, int64_t d, T* panels) {
-  with_elements(rows,
-                [&](const auto* from) { pack_panels(from, rows.stride, n, d, panels); });
+  with_elements(rows, [&](const auto* from) { pack_panels(from, rows.stride, n, d, panels); });
 }
 
 // Rows are read in no order, mostly from beyond the cache: those of later entries are fetched
@@ -276,8 +275,7 @@ void pack_panels(const Rows<T>& rows, int64_t n, int64_t d, T* panels) {
 template <int N, class T, class IO>
 ADASPARSE_INLINE void fetch(const IO* row) {
   constexpr int bytes = N * Lanes<T>::count * static_cast<int>(sizeof(IO));
-  for (int x = 0; x < bytes; x += 64)
-    __builtin_prefetch(reinterpret_cast<const char*>(row) + x);
+  for (int x = 0; x < bytes; x += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + x);
 }
 
 // to (d) = sum_e weight[e] rows[index[e]] (d), d in vectors.
@@ -328,9 +326,8 @@ void scatter_row(const IO* from, const int32_t* index, const T* factor, int64_t 
 template <class T>
 void scatter_row(const Rows<T>& row, const int32_t* index, const T* factor, int64_t count,
                  int64_t vectors, T* rows) {
-  with_elements(row, [&](const auto* from) {
-    scatter_row(from, index, factor, count, vectors, rows);
-  });
+  with_elements(row,
+                [&](const auto* from) { scatter_row(from, index, factor, count, vectors, rows); });
 }
 
 // to (d) += sum_e e.*factor rows[e.row] (d) over entries e, d in vectors, for rows in the cache.

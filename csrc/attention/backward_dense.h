@@ -43,8 +43,7 @@ struct DenseBackward {
     // Keys and values of weight zero never matter, not even NaN.
     const bool are_keys_finite =
         are_finite(rows.key.at(head.b, g).from(seen.first), seen.size(), key_size);
-    const bool are_values_finite =
-        are_finite(head.value.from(seen.first), seen.size(), value_size);
+    const bool are_values_finite = are_finite(head.value.from(seen.first), seen.size(), value_size);
     for (int64_t i = first; i < last; i += kStripRows) {
       const int64_t count = smaller(kStripRows, last - i);
       const Columns columns = columns_of(in, head.length, i, count);

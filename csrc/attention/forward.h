@@ -18,8 +18,7 @@ void attention_forward_in(const AttentionForward& a) {
   const bool is_packed = in.q * (in.heads / in.groups) > kUnpackedQueries;
   const bool pack_now = is_packed && !is_whole;
   Scratch<T> panels(pack_now ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
-  if (pack_now)
-    pack_all<T>(in, in.key, in.d, panels.get(), [](int64_t, int64_t) { return true; });
+  if (pack_now) pack_all<T>(in, in.key, in.d, panels.get(), [](int64_t, int64_t) { return true; });
   const ScreenedKeys coded(in, pack_now && !a.is_scores_only && may_screen(in));
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;

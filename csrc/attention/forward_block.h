@@ -144,8 +144,7 @@ struct ForwardBlock {
         weight = dropped;
       }
       const bool in_place = is_in_place();
-      gather_rows(head.value, index, weight, count, vectors,
-                  in_place ? out_of(i) : work.sum.get());
+      gather_rows(head.value, index, weight, count, vectors, in_place ? out_of(i) : work.sum.get());
       if (!in_place) write_out(i, 1);
     }
     if (!is_saved())
@@ -350,8 +349,8 @@ struct ForwardBlock {
       if (n > kScannedKeys) mine.keep_above_cut();
       const KeyRange visible = visible_keys(a.in, head.length, i + r);
       with_elements(head.key, [&](const auto* keys) {
-        score_some(queries + r * wide.stride, keys, head.key.stride, mine.index, mine.count,
-                   a.in.d, static_cast<T>(a.in.scale), mine.value);
+        score_some(queries + r * wide.stride, keys, head.key.stride, mine.index, mine.count, a.in.d,
+                   static_cast<T>(a.in.scale), mine.value);
       });
       finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
     }

@@ -29,8 +29,7 @@ struct Head {
 
 template <class T>
 Rows<T> rows_at(Type type, const RowsOf& rows, int64_t b, int64_t h) {
-  return Rows<T>{rows.data, rows.strides[2], type}.moved(b * rows.strides[0] +
-                                                         h * rows.strides[1]);
+  return Rows<T>{rows.data, rows.strides[2], type}.moved(b * rows.strides[0] + h * rows.strides[1]);
 }
 template <class T>
 Rows<T> rows_at(const AttentionInput& in, const RowsOf& rows, int64_t b, int64_t h) {
@@ -46,7 +45,8 @@ View<T> view_of(const WritableRows& rows) {
 template <class T>
 void write_rows(const AttentionInput& in, const T* from, int64_t stride, int64_t count, int64_t d,
                 const WritableRows& to, int64_t b, int64_t h, int64_t first) {
-  const Rows<T> place = rows_at<T>(in, {to.data, {to.strides[0], to.strides[1], to.strides[2]}}, b, h);
+  const Rows<T> place =
+      rows_at<T>(in, {to.data, {to.strides[0], to.strides[1], to.strides[2]}}, b, h);
   with_elements(place.from(first), [&](const auto* at) {
     using IO = std::remove_const_t<std::remove_pointer_t<decltype(at)>>;
     IO* data = const_cast<IO*>(at);

@@ -203,8 +203,8 @@ class ScreenedStrip {
 // to[e] = factor * <query, keys[index[e]]>, added as multiply_panels adds: feature after feature.
 // `index` and `to` have room for whole vectors.
 template <class T, class IO>
-void score_some(const T* query, const IO* keys, int64_t stride, const int32_t* index,
-                int64_t count, int64_t d, T factor, T* to) {
+void score_some(const T* query, const IO* keys, int64_t stride, const int32_t* index, int64_t count,
+                int64_t d, T factor, T* to) {
   using Loader = WideColumnLoader<T, IO>;
   constexpr int width = Lanes<T>::count, columns = Loader::count;
   for (int64_t e = 0; e < count; e += width) {

@@ -82,7 +82,7 @@ class WholePowers {
   static constexpr float kEnough = 0.2f;  // of log F: one more step leaves a hundredth of it
   static constexpr float kAbove = 5e-4f;  // moves of p lower the sum to one, they cannot raise it
   static constexpr float kLanesAbove = 1e-3f;  // all lanes have to end up above one
-  static constexpr float kSure = 1e-3f;   // above the rounding errors of log F
+  static constexpr float kSure = 1e-3f;        // above the rounding errors of log F
 
   // Small enough not to count, large enough for all powers to be normal numbers.
   template <class X>
