@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import adasparse
 from adasparse.bench.calls import FORWARD, SOFTMAX, Call, forward
+from adasparse.bench.devices import DTYPES
 from adasparse.bench.results import Row, Settings
 from adasparse.bench.timing import best_times
 
@@ -46,10 +47,12 @@ class Case(Protocol):
 
 def comparison(known: Call, ours: Call, settings: Settings, *, calls_of_each: int = 1) -> Row:
     """Return the times of both, in milliseconds for one of so many equal parts of a call."""
-    functions = {"known": known, "ours": ours}
-    if settings.device != "cpu":
-        functions = {name: _finished(call) for name, call in functions.items()}
-    times = best_times(functions, repeats=settings.rounds, seconds=settings.seconds)
+    times = best_times(
+        {"known": known, "ours": ours},
+        repeats=settings.rounds,
+        seconds=settings.seconds,
+        device=settings.device,
+    )
     return {
         "baseline": SOFTMAX,
         "direction": FORWARD,
@@ -57,16 +60,6 @@ def comparison(known: Call, ours: Call, settings: Settings, *, calls_of_each: in
         "baseline_ms": 1000 * times["known"] / calls_of_each,
         "ratio": times["known"] / times["ours"],
     }
-
-
-def _finished(call: Call) -> Call:
-    """Wait for the device, too."""
-
-    def run() -> None:
-        call()
-        torch.accelerator.synchronize()
-
-    return run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +99,8 @@ class DecodeCase:
 
     def obstacle(self, settings: Settings) -> str | None:
         """Return why this cannot run here, or None."""
+        if self.keys == PACKED and settings.device != "cpu":
+            return f"{self.name}: the codes of packed keys are for CPUs"
         return None
 
     def rows(self, settings: Settings) -> Iterator[Row]:
@@ -113,7 +108,9 @@ class DecodeCase:
         generator = torch.Generator().manual_seed(settings.seed)
         sizes = (1, self.num_heads), (self.length, self.num_key_heads)
         query, key, value = (
-            torch.randn(1, heads, n, self.head_dim, generator=generator).to(settings.device)
+            torch.randn(1, heads, n, self.head_dim, generator=generator).to(
+                settings.device, DTYPES[settings.dtype]
+            )
             for n, heads in (*sizes, sizes[1])
         )
         is_grouped = self.num_heads != self.num_key_heads
@@ -124,7 +121,7 @@ class DecodeCase:
             "alpha": self.alpha,
             "keys": self.keys,
             "key_heads": self.num_key_heads,
-            "bar": self.bar,
+            "bar": self.bar if settings.device == "cpu" else None,
             **comparison(
                 forward(softmax, query, key, value), _call(ours, query, keys, value), settings
             ),

@@ -3,17 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from adasparse.bench import decode as benchmark
+from adasparse.bench.devices import default_dtype
 from adasparse.bench.results import COMPARISON_SECONDS, Result, Settings
 from adasparse.bench.tables import share_fact, size
 from adasparse.cli.bench.options import (
     AsJson,
+    Device,
+    Dtype,
     Output,
     Quick,
     Repeats,
@@ -33,16 +35,6 @@ def check_names(names: list[str] | None) -> list[str]:
     return names or []
 
 
-def check_device(name: str) -> str:
-    """Return the name of a device that is there."""
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        message = str(error).splitlines()[0]
-        raise typer.BadParameter(f"device {name!r} cannot be used: {message}") from error
-    return name
-
-
 def decode(
     threads: Threads = None,
     repeats: Repeats = None,
@@ -57,9 +49,8 @@ def decode(
             help=f"Run this case; may be given several times. One of {', '.join(NAMES)}.",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(callback=check_device, help="Device of the tensors, such as cuda.")
-    ] = "cpu",
+    device: Device = "cpu",
+    dtype: Dtype = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -86,6 +77,7 @@ def decode(
         is_quick=is_quick,
         cases=tuple(cases or ()),
         device=device,
+        dtype=dtype or default_dtype(device),
         run=None if run is None else str(run),
     )
     run_benchmark(benchmark.measure, settings, show, as_json=as_json, output=output)
