@@ -296,7 +296,7 @@ def attention_rescored(problem: AttentionProblem) -> Tensor:
     arguments = _input_of(problem)
     batch, heads, q, _ = problem.query.shape
     out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
-    rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
+    rescored = torch.full((batch, heads, q), problem.key.shape[2])
     native.extension.attention_forward(
         arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
     )
