@@ -301,15 +301,28 @@ struct ForwardBlock {
     }
   }
 
+  // Whether few enough of the sample of run_candidates have codes that leave them candidates.
+  // Begins the strip.
+  bool pays_to_screen(double eps, int64_t i, int64_t rows, const Columns& columns) const {
+    if (!head.coded.codes || !(eps > 0 && eps <= 1)) return false;
+    const int64_t middle = rows / 2;
+    const bool is_forced = screening() == Screening::kForced;
+    const auto limit = static_cast<int64_t>(screened_sample(columns.count) * kChunkKeys);
+    const Candidates<T>& sample = work.candidates[middle];
+    if (!is_forced && sample.count > limit) return false;
+    work.screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
+                      static_cast<float>(a.in.scale), head.coded.query_channel);
+    return is_forced ||
+           work.screen.count_unclear(head.coded, middle, work.scores.get() + middle * work.columns,
+                                     kChunkKeys, columns.first, sample.cut) <= limit;
+  }
+
   // Finds the keys of every row that can be candidates, and computes their scores. Returns false,
   // with nothing done, if there are too many for that to pay.
-  template <class Map>
-  bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+  bool screen_candidates(double eps, int64_t i, int64_t rows, const Columns& columns) {
     const bool is_forced = screening() == Screening::kForced;
     const int64_t n = columns.count;
     Candidates<T>* candidates = work.candidates;
-    work.screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
-                      static_cast<float>(a.in.scale));
     for (int64_t r = 0; r < rows; ++r) {
       start_candidates(r);
       candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
@@ -319,7 +332,7 @@ struct ForwardBlock {
       scan_codes(i, rows, columns, j);
       left = 0;
       for (int64_t r = 0; r < rows; ++r) {
-        take_codes(map.eps(), i, r, columns, j);
+        take_codes(eps, i, r, columns, j);
         left += candidates[r].count;
       }
       const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
@@ -410,9 +423,8 @@ struct ForwardBlock {
       }
       are_many = share > kManySample && n <= kCachedKeys;
       if constexpr (sizeof(T) == 4)
-        is_scored = head.coded.codes && map.eps() > 0 && map.eps() <= 1 &&
-                    (screening() == Screening::kForced || share <= kScreenedSample) &&
-                    screen_candidates(map, i, rows, columns);
+        is_scored = pays_to_screen(map.eps(), i, rows, columns) &&
+                    screen_candidates(map.eps(), i, rows, columns);
     }
     if (!is_scored) {
       score_first();
