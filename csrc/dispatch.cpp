@@ -8,7 +8,7 @@ namespace {
 
 std::vector<const Kernels*> available() {
   std::vector<const Kernels*> isas;
-#if defined(ADASPARSE_X86)
+#if defined(__x86_64__)
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
@@ -17,7 +17,11 @@ std::vector<const Kernels*> available() {
     isas.push_back(&kAvx512Kernels);
   if (has_avx2) isas.push_back(&kAvx2Kernels);
 #endif
+#if defined(__aarch64__)
+  isas.push_back(&kNeonKernels);
+#else
   isas.push_back(&kBaselineKernels);
+#endif
   return isas;
 }
 
@@ -45,7 +49,7 @@ Screening screening_named(const std::string& name) {
   throw std::invalid_argument("screening must be one of auto, off, forced; got '" + name + "'.");
 }
 
-#if defined(ADASPARSE_X86)
+#if defined(__x86_64__)
 bool has_avx512_vnni() {
   static const bool has = __builtin_cpu_supports("avx512vnni");
   return has;

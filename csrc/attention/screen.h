@@ -12,18 +12,31 @@ namespace ADASPARSE_ISA {
 
 // ---------------------------------------------------------------- keys
 
-// The codes of all heads of keys of a call, if any of its heads may be screened.
+static_assert(kCodeKeys == kCodePanel);
+
+// Codes that came with the keys, of one head of them.
+inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
+  const float* bounds = codes.bounds + b * codes.bound_strides[0] + g * codes.bound_strides[1];
+  return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
+          .scale = bounds,
+          .residual = bounds + codes.bound_strides[2],
+          .norm = bounds + 2 * codes.bound_strides[2],
+          .query_channel = nullptr};
+}
+
+// The codes of all heads of keys of a call, if any of its heads may be screened: those that came
+// with the keys, or new ones.
 class ScreenedKeys {
  public:
   explicit ScreenedKeys(const AttentionInput& in, bool is_wanted)
       : in_(in),
         panels_(round_up(code_panels(in.k), kChunkPanels) + kChunkPanels),
         head_bytes_(code_panels(in.k) * kCodeKeys * code_size(in.d)),
-        codes_(is_wanted ? in.batch * in.groups * head_bytes_ : 1),
-        bounds_(is_wanted ? in.batch * in.groups * panels_ * 3 : 1),
-        channels_(is_wanted ? in.batch * in.groups * 2 * in.d : 1),
+        codes_(is_wanted && !in.codes.codes ? in.batch * in.groups * head_bytes_ : 1),
+        bounds_(is_wanted && !in.codes.codes ? in.batch * in.groups * panels_ * 3 : 1),
+        channels_(is_wanted && !in.codes.codes ? in.batch * in.groups * 2 * in.d : 1),
         is_wanted_(is_wanted) {
-    if (!is_wanted) return;
+    if (!is_wanted || in.codes.codes) return;
     const View<const float> keys = view_of<float>(in.key);
     parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t head, int64_t) {
       float* channel = channels_.get() + head * 2 * in.d;
@@ -54,6 +67,7 @@ class ScreenedKeys {
   // Null codes where keys are not screened.
   CodedKeys at(int64_t group) const {
     if (!is_wanted_) return {};
+    if (in_.codes.codes) return codes_at(in_.codes, group / in_.groups, group % in_.groups);
     const float* bounds = bounds_.get() + group * panels_ * 3;
     return {.codes = codes_.get() + group * head_bytes_,
             .scale = bounds,
@@ -79,7 +93,7 @@ inline bool may_screen(const AttentionInput& in) {
   if (in.is_double || screening() == Screening::kOff || !has_code_products()) return false;
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
-         in.q * (in.heads / in.groups) >= kScreenedQueries;
+         (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);
 }
 
 // ---------------------------------------------------------------- a strip of queries

@@ -11,6 +11,8 @@
 #include "simd/avx512.h"
 #elif defined(__AVX2__)
 #include "simd/avx2.h"
+#elif defined(__aarch64__)
+#include "simd/neon.h"
 #else
 #include "simd/generic.h"
 #endif

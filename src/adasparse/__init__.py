@@ -4,13 +4,15 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
+from adasparse import _command as _command  # first: it speaks while the rest loads
 from adasparse import nn
 from adasparse.functional import (
+    PackedKeys,
     SparseWeights,
     entmax,
     entmax_attention,
     entmax_attention_support,
+    entmax_attention_varlen,
     entmax_attention_weights,
     entmax_loss,
     sparsemax,
@@ -29,10 +31,12 @@ _LAZY = dict.fromkeys(
 )
 
 __all__ = [
+    "PackedKeys",
     "SparseWeights",
     "entmax",
     "entmax_attention",
     "entmax_attention_support",
+    "entmax_attention_varlen",
     "entmax_attention_weights",
     "entmax_loss",
     "nn",

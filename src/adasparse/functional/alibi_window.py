@@ -14,7 +14,7 @@ from torch import Tensor
 from adasparse.functional.attention_operators import attend
 from adasparse.functional.backends import can_read_values
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import with_tensors
+from adasparse.kernels.problem import NO_CODES, with_tensors
 
 #: Sequences shorter than this gain nothing, nor do those of fewer windows than this.
 _MIN_LENGTH, _MIN_WINDOWS = 256, 4
@@ -43,6 +43,9 @@ def _may_have_windows(problem: AttentionProblem) -> bool:
         problem.slopes is not None
         and problem.is_causal
         and problem.mask is None
+        and problem.softcap is None  # bounded scores are not as far apart as their products
+        and problem.cu_seq_q is None
+        and problem.position == 0
         and problem.key_lengths is None
         and problem.seed is None  # dropout goes by the places of whole rows
         and problem.query.shape[2] == problem.key.shape[2] >= _MIN_LENGTH
@@ -84,7 +87,7 @@ def _heads(problem: AttentionProblem, which: list[int]) -> AttentionProblem:
     """Return the problem of some heads, keys and values repeated to as many as queries."""
     shared = problem.query.shape[1] // problem.key.shape[1]
     groups = [i // shared for i in which]
-    alpha, slopes = problem.alpha, problem.slopes
+    alpha, slopes, sinks = problem.alpha, problem.slopes, problem.sinks
     assert slopes is not None
     return with_tensors(
         problem,
@@ -94,6 +97,8 @@ def _heads(problem: AttentionProblem, which: list[int]) -> AttentionProblem:
             "value": _pick(problem.value, 1, groups),
             "alpha": _pick(alpha, 0, which) if alpha.dim() == 1 and len(alpha) > 1 else alpha,
             "slopes": _pick(slopes, 0, which),
+            **NO_CODES,
+            "sinks": None if sinks is None else _pick(sinks, 0, which),
         },
     )
 

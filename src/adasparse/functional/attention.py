@@ -10,6 +10,7 @@ from adasparse.functional.attention_arguments import attention_problem
 from adasparse.functional.attention_operators import attend, support
 from adasparse.functional.backends import check_backend
 from adasparse.functional.differentiable_attention import attention_weights
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
 
 _LAYOUTS = ("dense", "sparse")
@@ -33,7 +34,7 @@ class SparseWeights(NamedTuple):
 
 def entmax_attention(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     value: Tensor,
     attn_mask: Tensor | None = None,
     *,
@@ -44,6 +45,8 @@ def entmax_attention(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
 ) -> Tensor:
@@ -55,12 +58,13 @@ def entmax_attention(
 
     Computes in float32 (float64 for float64 inputs, and on CPU for alpha above 2). Results are the
     same for any number of threads. Gradients exist for ``query``, ``key``, ``value``, ``alpha``, a
-    float ``attn_mask`` and ``alibi_slopes``; those above the first order, and forward-mode
-    ones, take a slower path in PyTorch alone, which does materialize the matrix.
+    float ``attn_mask``, ``alibi_slopes`` and ``sinks``; those above the first order, and
+    forward-mode ones, take a slower path in PyTorch alone, which does materialize the matrix.
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``; one head may be shared by all of ``query``.
+        key: ``(..., h, k, d)``; one head may be shared by all of ``query``. Or ``PackedKeys``,
+            without gradients.
         value: ``(..., h, k, e)``. Values of weight zero never matter, be they NaN.
         attn_mask: Broadcasts to ``(..., h, q, k)``. Bool: True where a key takes part. Float:
             added to the scores, ``-inf`` masks a key. Or a causal bias of
@@ -78,6 +82,11 @@ def entmax_attention(
             query at the last key.
         window: Sliding window ``(left, right)``: query i sees keys i - left to i + right, None for
             no limit on a side. Time grows with the window, not with the number of keys.
+        softcap: Bound ``c`` of the scores, which become ``c * tanh(score / c)`` before slopes and
+            masks, as in [Gemma 2](https://arxiv.org/abs/2408.00118).
+        sinks: One score per head ``(h,)`` that takes part in the normalization of every row and
+            has no value, as in [GPT-OSS](https://arxiv.org/abs/2508.10925): the weights of a row
+            then sum to less than one by the weight of the sink. Receives gradients.
         enable_gqa: Whether ``key`` and ``value`` may have fewer heads ``g`` than ``query``, whose
             head i then reads head ``i // (h // g)``.
         backend: ``"auto"`` follows the device of ``query``; ``"cpu"`` is the compiled kernel for
@@ -109,6 +118,8 @@ def entmax_attention(
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
         window=window,
+        softcap=softcap,
+        sinks=sinks,
         enable_gqa=enable_gqa,
     )
     run = attend if alibi_slopes is None else attend_nearby
@@ -118,7 +129,7 @@ def entmax_attention(
 
 def entmax_attention_weights(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     *,
     alpha: float | Tensor = 1.5,
     attn_mask: Tensor | None = None,
@@ -127,6 +138,8 @@ def entmax_attention_weights(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
     layout: str | None = None,
@@ -138,7 +151,7 @@ def entmax_attention_weights(
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``.
+        key: ``(..., h, k, d)``, or ``PackedKeys``, without gradients.
         alpha: As for ``entmax_attention``, like all that follow.
         attn_mask: Bool or float mask.
         is_causal: Whether query i sees keys 0 to i only.
@@ -146,6 +159,8 @@ def entmax_attention_weights(
         key_lengths: Number of keys of each sequence.
         alibi_slopes: Slope of each head.
         window: Sliding window ``(left, right)``.
+        softcap: Bound of the scores.
+        sinks: Score of the sink of each head, whose weight is left out.
         enable_gqa: Whether ``key`` may have fewer heads.
         backend: Kernels to use.
         layout: Deprecated; ``"sparse"`` is ``entmax_attention_support``.
@@ -172,6 +187,8 @@ def entmax_attention_weights(
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
         window=window,
+        softcap=softcap,
+        sinks=sinks,
         enable_gqa=enable_gqa,
     )
     if layout is not None and _is_sparse(layout):
@@ -199,7 +216,7 @@ def _sparse_weights(problem: AttentionProblem, backend: str) -> SparseWeights:
 
 def entmax_attention_support(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     *,
     alpha: float | Tensor = 1.5,
     attn_mask: Tensor | None = None,
@@ -208,6 +225,8 @@ def entmax_attention_support(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
     backend: str = "auto",
 ) -> SparseWeights:
@@ -217,7 +236,7 @@ def entmax_attention_support(
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``.
+        key: ``(..., h, k, d)``, or ``PackedKeys``, without gradients.
         alpha: As for ``entmax_attention``, like all that follow.
         attn_mask: Bool or float mask.
         is_causal: Whether query i sees keys 0 to i only.
@@ -225,6 +244,8 @@ def entmax_attention_support(
         key_lengths: Number of keys of each sequence.
         alibi_slopes: Slope of each head.
         window: Sliding window ``(left, right)``.
+        softcap: Bound of the scores.
+        sinks: Score of the sink of each head, whose weight is left out.
         enable_gqa: Whether ``key`` may have fewer heads.
         backend: Kernels to use.
 
@@ -249,6 +270,8 @@ def entmax_attention_support(
         key_lengths=key_lengths,
         alibi_slopes=alibi_slopes,
         window=window,
+        softcap=softcap,
+        sinks=sinks,
         enable_gqa=enable_gqa,
     )
     return _sparse_weights(problem, backend)

@@ -10,17 +10,25 @@ from torch import Tensor
 from adasparse.functional.arguments import (
     DTYPES,
     check_alpha_values,
+    constant,
     is_one_or,
     number_as_alpha,
 )
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import build, with_tensors
+from adasparse.kernels.problem import (
+    NO_CODES,
+    build,
+    tensor_names,
+    tensors_of,
+    with_tensors,
+)
 
 
 def attention_problem(
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | PackedKeys,
+    value: Tensor | PackedKeys,
     *,
     alpha: float | Tensor,
     attn_mask: Tensor | None = None,
@@ -30,15 +38,22 @@ def attention_problem(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
 ) -> tuple[AttentionProblem, tuple[int, ...]]:
     """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
 
-    The tensors keep the dtypes of the caller; ``prepared`` converts them.
+    The tensors keep the dtypes of the caller; ``prepared`` converts them. ``value`` may be the
+    packed keys where it does not matter.
     """
-    _check_tensors(query, key, value)
-    query, key, value = _autocast(query, key, value)
-    _check_dtypes(query, key, value)
+    packed, was_packed = None, isinstance(key, PackedKeys)
+    if isinstance(key, PackedKeys):
+        key, value, packed = _unpack(query, key, value)
+    assert isinstance(value, Tensor)
+    check_tensors(query, key, value)
+    query, key, value = autocast(query, key, value)
+    check_dtypes(query, key if packed is None else packed, value)
     shapes = query.shape, key.shape, value.shape
     rank = max(map(len, shapes))
     batch: tuple[int, ...] = shapes[0][:-3]
@@ -57,12 +72,16 @@ def attention_problem(
     if key_lengths is not None:
         key_lengths = _as_key_lengths(key_lengths, batch, query)
     if alibi_slopes is not None:
-        _check_slopes(alibi_slopes, query)
+        check_per_head("alibi_slopes", alibi_slopes, query)
+    if sinks is not None:
+        check_per_head("sinks", sinks, query)
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
     if scale is not None:
-        _check_scale(scale)
-    window_left, window_right = _window_sides(window)
+        check_scale(scale)
+    if softcap is not None:
+        check_softcap(softcap)
+    window_left, window_right = window_sides(window)
     fields = {
         "query": query,
         "key": key,
@@ -70,18 +89,72 @@ def attention_problem(
         "alpha": _as_alpha(alpha, (*rows, 1), query),
         "mask": attn_mask,
         "slopes": alibi_slopes,
+        "sinks": sinks,
         "key_lengths": key_lengths,
-        "seed": torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None,
-        "scale": (1 / math.sqrt(head_dim) if head_dim else 1.0) if scale is None else float(scale),
+        "cu_seq_q": None,
+        "cu_seq_k": None,
+        "block_table": None,
+        "seed": new_seed(dropout_p, query),
+        "scale": default_scale(head_dim) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
         "window_left": window_left,
         "window_right": window_right,
+        "position": 0,
+        "softcap": None if softcap is None else float(softcap),
+        "max_q": None,
+        "max_k": None,
+        **(NO_CODES if packed is None else packed.codes(*key.shape[:2])),
     }
-    return build(AttentionProblem, fields), rows[: rank - 2]
+    problem = build(AttentionProblem, fields)
+    if was_packed:
+        _check_forward_only(problem)
+    return problem, rows[: rank - 2]
 
 
-def _window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+def _unpack(
+    query: Tensor, packed: PackedKeys, value: Tensor | PackedKeys
+) -> tuple[Tensor, Tensor, PackedKeys | None]:
+    """Return packed keys as a tensor, values, and the packed keys if their codes can be used."""
+    is_cast = query.is_cpu and torch.is_autocast_enabled("cpu")
+    is_coded = packed.is_coded and not is_cast
+    key = packed.stored() if is_coded else packed.to_dense()
+    if isinstance(value, PackedKeys):
+        value = packed.to_dense()
+    return key, value, packed if is_coded else None
+
+
+def _check_forward_only(problem: AttentionProblem) -> None:
+    if torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in tensors_of(problem, _TENSORS)
+    ):
+        raise RuntimeError(
+            "attention with PackedKeys has no gradients, and an argument requires them. Call it "
+            "under torch.no_grad() or torch.inference_mode(), or pass keys as a tensor."
+        )
+
+
+_TENSORS = tensor_names(AttentionProblem)
+
+
+def new_seed(dropout_p: float, query: Tensor) -> Tensor | None:
+    """Draw the seed of dropout from PyTorch's generator; None without dropout.
+
+    On GPUs it is drawn there, as CUDA graphs need it, and nothing is copied.
+    """
+    if not dropout_p > 0:
+        return None
+    device = query.device if query.device.type in ("cuda", "meta") else "cpu"
+    return torch.randint(0, 2**62, (), device=device)
+
+
+def default_scale(head_dim: int) -> float:
+    """``1 / sqrt(d)``."""
+    return 1 / math.sqrt(head_dim) if head_dim else 1.0
+
+
+def window_sides(window: tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    """Return the two sides of a window, or raise."""
     if window is None:
         return None, None
     is_pair = isinstance(window, (tuple, list)) and len(window) == 2
@@ -111,8 +184,9 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
         values = alpha.tolist()  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
-    if not all(1 <= x < math.inf for x in values):
-        check_alpha_values(alpha, 1.0)
+    for x in values:
+        if not 1 <= x < math.inf:
+            check_alpha_values(alpha, 1.0)
     is_steep = problem.query.dtype == torch.float64 or max(values) > 2
     return torch.float64 if is_steep else torch.float32
 
@@ -127,24 +201,31 @@ def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
 def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     """Return the problem in the form that kernels read; no more than that is copied."""
     query, alpha, mask, slopes = problem.query, problem.alpha, problem.mask, problem.slopes
-    if alpha.device != query.device:
-        alpha = alpha.to(query.device)
+    changed = {}
+    for name, x in (("query", query), ("key", problem.key), ("value", problem.value)):
+        if (y := readable(x, dtype)) is not x:
+            changed[name] = y
+    if alpha.dim() != 4 or alpha.dtype != torch.float64:
+        changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
-        mask = mask.to(dtype)
-    return with_tensors(
-        problem,
-        {
-            "query": readable(query, dtype),
-            "key": readable(problem.key, dtype),
-            "value": readable(problem.value, dtype),
-            "alpha": (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double(),
-            "mask": mask,
-            "slopes": None if slopes is None else slopes.double().contiguous(),
-        },
-    )
+        changed["mask"] = mask.to(dtype)
+    if slopes is not None:
+        changed["slopes"] = slopes.double().contiguous()
+    if problem.sinks is not None:
+        changed["sinks"] = problem.sinks.double().contiguous()
+    return with_tensors(problem, changed) if changed else problem
 
 
-def _check_scale(scale: float) -> None:
+def check_softcap(softcap: float) -> None:
+    """Raise unless the bound is a finite number above 0."""
+    if isinstance(softcap, bool) or not isinstance(softcap, (int, float)):
+        raise TypeError(f"softcap must be a number; got {type(softcap).__name__}.")
+    if not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be finite and above 0, or None; got {softcap}.")
+
+
+def check_scale(scale: float) -> None:
+    """Raise unless the factor is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
     if not math.isfinite(scale):
@@ -162,7 +243,8 @@ def _check_sizes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
         )
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are strided tensors of rank 2 or more on one device."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor; got {type(x).__name__}.")
@@ -170,11 +252,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise TypeError(f"{name} must be a dense (strided) tensor; got {x.layout}.")
         if x.dim() < 2:
             raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
-    _check_device("key", key, query)
-    _check_device("value", value, query)
+    if not query.is_cpu or not key.is_cpu or not value.is_cpu:
+        check_device("key", key, query)
+        check_device("value", value, query)
 
 
-def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cast as autocast does for PyTorch's own attention; float64 stays."""
     device = "cpu" if query.is_cpu else query.device.type
     if device != "cpu" and not torch.amp.is_autocast_available(device):
@@ -189,7 +272,8 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query, key, value
 
 
-def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_dtypes(query: Tensor, key: Tensor | PackedKeys, value: Tensor) -> None:
+    """Raise unless all have the same dtype, of those that attention takes."""
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             "query, key and value must all be float32, float64, bfloat16 or float16; "
@@ -264,7 +348,8 @@ def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
     )
 
 
-def _check_device(name: str, x: Tensor, query: Tensor) -> None:
+def check_device(name: str, x: Tensor, query: Tensor) -> None:
+    """Raise unless ``x`` is on the device of the query."""
     if x.device != query.device:
         raise ValueError(f"{name} must be on the device of query, {query.device}; got {x.device}.")
 
@@ -272,13 +357,12 @@ def _check_device(name: str, x: Tensor, query: Tensor) -> None:
 def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Tensor:
     """Return alpha of rank 0, or 1 if it has one value per head, or 4; numbers on the CPU."""
     if not isinstance(alpha, Tensor):
-        number = number_as_alpha(alpha)
-        return torch.full((1, 1, 1, 1), number, dtype=torch.float64, device="cpu")
+        return constant(number_as_alpha(alpha), 4)
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
     if alpha.dim() == 0:
         return alpha
-    _check_device("alpha", alpha, query)
+    check_device("alpha", alpha, query)
     if alpha.dim() == 1 and is_one_or(query.shape[1], alpha.shape[0]):
         return alpha
     if alpha.dim() == 1 or not _broadcasts(alpha.shape, rows):
@@ -329,7 +413,7 @@ def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
         )
     if type(mask) is not Tensor:
         _check_mask_type(mask)
-    _check_device("attn_mask", mask, query)
+    check_device("attn_mask", mask, query)
     if not _broadcasts(mask.shape, scores):
         raise ValueError(
             f"attn_mask must broadcast to {scores}, the shape of the scores; "
@@ -346,7 +430,7 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
             "key_lengths must be an integer tensor; got "
             f"{lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__}."
         )
-    _check_device("key_lengths", lengths, query)
+    check_device("key_lengths", lengths, query)
     if not _broadcasts(lengths.shape, batch):
         raise ValueError(
             f"key_lengths must have the shape of the batch, {tuple(batch)}; "
@@ -357,15 +441,15 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
     return lengths.contiguous()
 
 
-def _check_slopes(slopes: Tensor, query: Tensor) -> None:
-    if not isinstance(slopes, Tensor) or not slopes.is_floating_point():
+def check_per_head(name: str, x: Tensor, query: Tensor) -> None:
+    """Raise unless ``x`` has one number for each head of ``query (b, h, q, d)``."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(
-            "alibi_slopes must be a floating point tensor; got "
-            f"{slopes.dtype if isinstance(slopes, Tensor) else type(slopes).__name__}."
+            f"{name} must be a floating point tensor; got "
+            f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}."
         )
-    _check_device("alibi_slopes", slopes, query)
-    if slopes.shape != query.shape[1:2]:
+    check_device(name, x, query)
+    if x.shape != query.shape[1:2]:
         raise ValueError(
-            f"alibi_slopes must have the shape ({query.shape[1]},), one per head; "
-            f"got {tuple(slopes.shape)}."
+            f"{name} must have the shape ({query.shape[1]},), one per head; got {tuple(x.shape)}."
         )

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -68,6 +68,19 @@ def _cpu_missing_reason() -> str:
     return f"the compiled kernels are missing: {cpu.missing_reason}"
 
 
+def _unsupported_by_cpu(problem: Problem) -> str | None:
+    """Fields that the compiled kernels do not read yet."""
+    if isinstance(problem, Tensor):
+        return None
+    given = {
+        "softcap": problem.softcap is not None,
+        "sinks": problem.sinks is not None,
+        "packed sequences": problem.cu_seq_q is not None,
+    }
+    names = [name for name, is_given in given.items() if is_given]
+    return f"the compiled kernels do not support {' and '.join(names)}" if names else None
+
+
 #: By name; "auto" takes the first that can be used, and "torch" if none of the others can.
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(
@@ -75,6 +88,7 @@ BACKENDS: dict[str, Backend] = {
         load=lambda: cpu,
         devices=("cpu",),
         missing_reason=_cpu_missing_reason,
+        unsupported=_unsupported_by_cpu,
     ),
     "triton": Backend(
         name="triton",
@@ -248,8 +262,6 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def choose_route(eager: Any, functorch: Any, registered: Any, *tensors: Tensor | None) -> Any:
-    """Return the fastest of three forms of one operator that supports this call."""
-    if needs_registered_op(*tensors):
-        return registered
-    return functorch.apply if is_transformed() else eager.apply
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    """Whether autograd records what is done with these tensors."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

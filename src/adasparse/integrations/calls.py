@@ -21,9 +21,35 @@ from adasparse.functional.adaptive_temperature import (
     sharpened_softmax,
 )
 from adasparse.functional.attention_arguments import attention_problem
-from adasparse.functional.differentiable_attention import attention_scores, attention_weights
+from adasparse.functional.differentiable_attention import (
+    attention_scores,
+    attention_weights,
+    normalized,
+)
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
 from adasparse.nn import visible_keys
+
+#: Attribute of a tensor of keys under which a cache leaves the packed ones.
+_PACKED = "_adasparse_packed"
+
+
+def with_packed(packed: PackedKeys) -> Tensor:
+    """Return packed keys as a tensor that remembers them, for models that handle tensors alone.
+
+    Operations on it, even a slice, return ordinary tensors: whatever changes the keys forgets the
+    packed ones.
+    """
+    key = packed.to_dense()
+    setattr(key, _PACKED, packed)
+    return key
+
+
+def packed_of(key: Tensor) -> PackedKeys | Tensor:
+    """Return the packed keys that a tensor remembers, or the tensor."""
+    packed = getattr(key, _PACKED, None)
+    # A tensor that is older than the last change of its cache is no longer about these keys.
+    return key if packed is None or packed.shape != key.shape else packed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +69,7 @@ class AttentionCall:
         slopes: ALiBi slopes ``(h,)``, 0 for heads without positions; or None.
         scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
         softcap: Bound that ``softcap * tanh(score / softcap)`` puts on scores, or None.
+        sinks: Score of the sink of each head ``(h,)``, or None.
         adapts_temperature: Whether softmax is sharpened by its entropy.
     """
 
@@ -58,6 +85,7 @@ class AttentionCall:
     slopes: Tensor | None = None
     scale: float | None = None
     softcap: float | None = None
+    sinks: Tensor | None = None
     adapts_temperature: bool = False
 
     def options(self) -> dict[str, Any]:
@@ -70,11 +98,13 @@ class AttentionCall:
             "window": self.window,
             "alibi_slopes": self.slopes,
             "scale": self.scale,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
             "enable_gqa": True,
         }
 
     def problem(self) -> AttentionProblem:
-        """Return the call as the functional layer takes it, without softcap and temperature."""
+        """Return the call as the functional layer takes it, without temperature."""
         return attention_problem(self.query, self.key, self.value, **self.options())[0]
 
     def visible(self) -> Tensor:
@@ -90,18 +120,18 @@ class AttentionCall:
         )
 
     def output(self, dropout_p: float = 0.0) -> Tensor:
-        """Attend through the fused kernel: ``(b, h, q, e)``; a softcap is not supported."""
+        """Attend through the fused kernel: ``(b, h, q, e)``."""
         if self.adapts_temperature:
             return adaptive_temperature_attention(self.problem())
         return entmax_attention(
-            self.query, self.key, self.value, dropout_p=dropout_p, **self.options()
+            self.query, packed_of(self.key), self.value, dropout_p=dropout_p, **self.options()
         )
 
     def weights(self) -> Tensor:
         """Return the whole matrix of weights ``(b, h, q, k)``, before dropout."""
         if self.adapts_temperature:
             return adaptive_temperature_weights(self.problem())
-        return attention_weights(self.problem(), softcap=self.softcap)
+        return attention_weights(self.problem())
 
     def weights_of_rows(
         self, example: int, rows: slice | Tensor, *, num_keys: int | None = None
@@ -117,15 +147,15 @@ class AttentionCall:
             In float32, or float64 for float64 queries or an alpha above 2.
         """
         problem = self.problem().sequence(example)
-        scores = attention_scores(problem, rows, num_keys=num_keys, softcap=self.softcap)[0]
+        scores = attention_scores(problem, rows, num_keys=num_keys)
         if self.adapts_temperature:
-            return sharpened_softmax(scores)
+            return sharpened_softmax(scores[0])
         alpha = self.alpha[:, None, None] if isinstance(self.alpha, Tensor) else self.alpha
-        return entmax(scores, alpha)
+        return normalized(problem, scores, alpha)[0]
 
     def support(self) -> SparseWeights:
-        """Return the nonzero weights; with a softcap or temperature through the matrix."""
-        if self.softcap is None and not self.adapts_temperature:
+        """Return the nonzero weights; with a temperature through the matrix."""
+        if not self.adapts_temperature:
             return entmax_attention_support(self.query, self.key, **self.options())
         rows = self.weights().flatten(0, 2)
         row, col = rows.nonzero(as_tuple=True)

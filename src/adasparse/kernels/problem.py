@@ -15,28 +15,57 @@ Record = TypeVar("Record")
 class AttentionProblem:
     """One attention call with checked arguments.
 
-    The score of query i and key j is ``scale <q_i, k_j>``, minus ``slope |i + k - q - j|``, plus
-    the mask where that is float. A key is masked where a bool mask is False, from ``key_lengths``
-    of its sequence on, after position ``i`` of a causal query ``i``, and outside the window from
-    ``i - window_left`` to ``i + window_right``.
+    The score of query i and key j is ``scale <q_i, k_j>``, bounded by ``softcap``, minus ``slope
+    |i + k - q - j|``, plus the mask where that is float. Query i is at position ``p = position +
+    i`` among the keys. A key is masked where a bool mask is False, from ``key_lengths`` of its
+    sequence on, after ``p`` if causal, and outside the window from ``p - window_left`` to ``p +
+    window_right``. A sink takes part in the normalization of each row of its head as one more key,
+    which nothing masks, and whose value is zero; weights and supports leave it out.
+
+    A *packed* batch of ``n`` sequences has ``cu_seq_q``. Its queries lie one after another in
+    ``query (1, h, total_q, d)``, those of sequence ``s`` from ``cu_seq_q[s]`` to ``cu_seq_q[s +
+    1]``, and its keys and values alike by ``cu_seq_k``, or in pages by ``block_table``. Each
+    sequence is the problem that ``adasparse.kernels.packed.unpacked`` returns: its queries ``q_s``
+    and the ``k_s`` keys that it uses alone, the last query at the last key (``position = k_s -
+    q_s``), without a mask.
 
     ``functional`` fills it with the caller's dtypes. Kernels receive it converted: one compute
-    dtype with a contiguous last dimension, ``alpha`` of rank 4 and ``slopes`` in float64.
+    dtype with a contiguous last dimension, ``alpha`` of rank 4, ``slopes`` and ``sinks`` in
+    float64.
 
     Args:
         query: ``(b, h, q, d)``.
         key: ``(b, g, k, d)``; query head ``i`` reads key head ``i // (h // g)``.
         value: ``(b, g, k, e)``.
-        alpha: Of rank 0, ``(h,)``, or broadcastable to ``(b, h, q, 1)``; kernels get the last.
+        alpha: Of rank 0, ``(h,)``, or broadcastable to ``(b, h, q, 1)``; kernels get the last. A
+            single number may be in CPU memory, where its value can choose a kernel.
         mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None.
         slopes: ALiBi slopes ``(h,)``, or None.
-        key_lengths: ``(b,)`` in int64, or None.
-        seed: Seed of the dropout, int64 of rank 0 in CPU memory; None without dropout.
+        sinks: Score of the sink of each head ``(h,)``, or None; ``-inf`` for a head without one.
+        key_lengths: ``(b,)`` in int64, or None; ``(n,)`` if packed, where sequence ``s`` uses the
+            first ``key_lengths[s]`` of its keys.
+        cu_seq_q: Offsets of the queries of a packed batch ``(n + 1,)`` in int32, from 0 to
+            ``total_q``; None if the batch is not packed.
+        cu_seq_k: Offsets of the keys of a packed batch, from 0 to ``total_k``; None with a
+            ``block_table``.
+        block_table: ``(n, pages)`` in int32: page ``i`` of a sequence is page ``block_table[s,
+            i]`` of ``key (total_pages, g, page_size, d)`` and of ``value``; its keys are those of
+            its pages up to ``key_lengths[s]``. Has no gradients with respect to keys and values.
+        seed: Seed of the dropout, int64 of rank 0 on the device of the query or in CPU memory; None
+            without dropout.
         scale: Factor of the dot products.
         is_causal: Whether query ``i`` sees keys ``0`` to ``i`` only.
         dropout_p: Probability of dropping a weight; the others are divided by ``1 - dropout_p``.
         window_left: Number of keys before position ``i`` that query ``i`` sees; None for all.
         window_right: Number of keys after it; None for all.
+        codes: Codes of the keys in int8, see ``kernels/cpu/codes.py``, or None. They change no
+            result, and backends may ignore them.
+        code_bounds: Bounds of the error of the codes, or None.
+        position: Position of query 0 among the keys, for causal masks and windows; may be
+            negative.
+        softcap: Bound ``c`` of ``c tanh(score / c)``, above 0; None for none.
+        max_q: At least the number of queries of each sequence of a packed batch, or None.
+        max_k: At least the number of keys that each sequence of a packed batch uses, or None.
     """
 
     query: Tensor
@@ -45,16 +74,26 @@ class AttentionProblem:
     alpha: Tensor
     mask: Tensor | None = None
     slopes: Tensor | None = None
+    sinks: Tensor | None = None
     key_lengths: Tensor | None = None
+    cu_seq_q: Tensor | None = None
+    cu_seq_k: Tensor | None = None
+    block_table: Tensor | None = None
     seed: Tensor | None = None
     scale: float
     is_causal: bool = False
     dropout_p: float = 0.0
     window_left: int | None = None
     window_right: int | None = None
+    codes: Tensor | None = None
+    code_bounds: Tensor | None = None
+    position: int = 0
+    softcap: float | None = None
+    max_q: int | None = None
+    max_k: int | None = None
 
     def sequence(self, i: int) -> "AttentionProblem":
-        """Return the problem of sequence ``i`` of the batch alone."""
+        """Return the problem of sequence ``i`` alone of a batch that is not packed."""
         one = slice(i, i + 1)
         mask, lengths = self.mask, self.key_lengths
         return with_tensors(
@@ -68,15 +107,20 @@ class AttentionProblem:
                 else self.alpha,
                 "mask": mask[one] if mask is not None and len(mask) > 1 else mask,
                 "key_lengths": None if lengths is None else lengths[one],
+                **NO_CODES,
             },
         )
+
+
+#: Fields of an ``AttentionProblem`` whose keys are not those that were coded.
+NO_CODES: dict[str, None] = {"codes": None, "code_bounds": None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionGradients:
     """Gradients with respect to the fields of the same name; None where not asked for.
 
-    ``alpha`` and ``slopes`` are in float64, ``mask`` in the dtype of the query.
+    ``alpha``, ``slopes`` and ``sinks`` are in float64, ``mask`` in the dtype of the query.
     """
 
     query: Tensor | None = None
@@ -85,6 +129,7 @@ class AttentionGradients:
     alpha: Tensor | None = None
     mask: Tensor | None = None
     slopes: Tensor | None = None
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

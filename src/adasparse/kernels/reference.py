@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adasparse.kernels.packed import is_packed, joined_gradients, offsets_of, unpacked
 from adasparse.kernels.problem import (
     AttentionGradients,
     AttentionProblem,
@@ -17,7 +18,10 @@ from adasparse.kernels.torch.scores import dropout_factors
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedRows:
-    """All weights, in the shape of the scores."""
+    """All weights, in the shape of the scores, with those of sinks in the last column.
+
+    Those of a packed batch lie one sequence after another in one dimension.
+    """
 
     weights: Tensor
 
@@ -223,10 +227,39 @@ def _conjugate_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
 
 def attention_forward(problem: AttentionProblem, *, keep: bool) -> tuple[Tensor, SavedRows | None]:
     """See ``AttentionKernels.attention_forward``; any dtype, the output in float64."""
+    if is_packed(problem):
+        return _packed_forward(problem, keep)
     value = _per_head(problem.value, problem)
     weights = _weights(problem)
-    output = (_factors(problem) * weights) @ value
+    output = (_factors(problem) * weights[..., : value.shape[2]]) @ value
     return output, SavedRows(weights=weights) if keep else None
+
+
+def _packed_forward(problem: AttentionProblem, keep: bool) -> tuple[Tensor, SavedRows | None]:
+    b, h, q, _ = problem.query.shape
+    output = torch.zeros(b, h, q, problem.value.shape[3], dtype=torch.float64)
+    offsets = offsets_of(problem)
+    kept = [torch.empty(0, dtype=torch.float64)]
+    for s, sequence in enumerate(unpacked(problem, offsets)):
+        output[:, :, offsets.queries(s)], saved = attention_forward(sequence, keep=True)
+        assert saved is not None
+        kept.append(saved.weights.flatten())
+    return output, SavedRows(weights=torch.cat(kept)) if keep else None
+
+
+def _packed_backward(
+    problem: AttentionProblem, saved: SavedRows, grad: Tensor, needs: frozenset[str]
+) -> AttentionGradients:
+    offsets = offsets_of(problem)
+    parts, used = [], 0
+    for s, sequence in enumerate(unpacked(problem, offsets)):
+        (b, h, q, _), k = sequence.query.shape, sequence.key.shape[2]
+        shape = (b, h, q, k + (problem.sinks is not None))
+        size = b * h * q * shape[3]
+        mine = SavedRows(weights=saved.weights[used : used + size].reshape(shape))
+        parts.append(attention_backward(sequence, mine, grad[:, :, offsets.queries(s)], needs))
+        used += size
+    return joined_gradients(problem, offsets, parts)
 
 
 def _per_head(x: Tensor, problem: AttentionProblem) -> Tensor:
@@ -248,13 +281,15 @@ def _weights(problem: AttentionProblem) -> Tensor:
     b, h, q, _ = problem.query.shape
     k = problem.key.shape[2]
     scores = problem.scale * problem.query.double() @ _per_head(problem.key, problem).mT
+    if problem.softcap is not None:
+        scores = problem.softcap * (scores / problem.softcap).tanh()
     if problem.slopes is not None:
         scores = scores - problem.slopes.double().reshape(h, 1, 1) * _distance(problem)
     if problem.mask is not None and problem.mask.dtype != torch.bool:
         scores = scores + problem.mask.double()
     if problem.mask is not None and problem.mask.dtype == torch.bool:
         scores = scores.masked_fill(~problem.mask, -torch.inf)
-    i, j = torch.arange(q).unsqueeze(-1), torch.arange(k)
+    i, j = problem.position + torch.arange(q).unsqueeze(-1), torch.arange(k)
     if problem.key_lengths is not None:
         scores = scores.masked_fill(j >= problem.key_lengths.reshape(b, 1, 1, 1), -torch.inf)
     if problem.is_causal:
@@ -263,7 +298,10 @@ def _weights(problem: AttentionProblem) -> Tensor:
         scores = scores.masked_fill(j < i - problem.window_left, -torch.inf)
     if problem.window_right is not None:
         scores = scores.masked_fill(j > i + problem.window_right, -torch.inf)
-    return entmax_forward(scores.reshape(-1, k), _alpha_rows(problem)).reshape(b, h, q, k)
+    if problem.sinks is not None:
+        scores = torch.cat((scores, problem.sinks.double().reshape(h, 1, 1).expand(b, h, q, 1)), -1)
+    flat = entmax_forward(scores.reshape(b * h * q, scores.shape[3]), _alpha_rows(problem))
+    return flat.reshape(scores.shape)
 
 
 def _alpha_rows(problem: AttentionProblem) -> Tensor:
@@ -277,38 +315,48 @@ def attention_backward(
     needs: frozenset[str] = frozenset(tensor_names(AttentionGradients)),
 ) -> AttentionGradients:
     """See ``AttentionKernels.attention_backward``; all in float64, by default all there are."""
+    if is_packed(problem):
+        return _packed_backward(problem, saved, grad, needs)
     query, key, value = (
         problem.query.double(),
         _per_head(problem.key, problem),
         _per_head(problem.value, problem),
     )
     grad, weights, factors = grad.double(), saved.weights, _factors(problem)
-    (b, h, q, k), g = weights.shape, problem.key.shape[1]
+    (b, h, q, columns), g, k = weights.shape, problem.key.shape[1], problem.key.shape[2]
+    by_weights = torch.zeros_like(weights)  # a sink has no value
+    by_weights[..., :k] = factors * (grad @ value.mT)
     flat_scores, flat_alpha = entmax_backward(
-        weights.reshape(-1, k),
-        (factors * (grad @ value.mT)).reshape(-1, k),
+        weights.reshape(-1, columns),
+        by_weights.reshape(-1, columns),
         _alpha_rows(problem),
         with_alpha=True,
     )
     assert flat_alpha is not None
-    by_scores = flat_scores.reshape(b, h, q, k)
-    by_key = problem.scale * by_scores.mT @ query
+    by_columns = flat_scores.reshape(b, h, q, columns)
+    weights, by_scores = weights[..., :k], by_columns[..., :k]
+    by_products = by_scores
+    if problem.softcap is not None:
+        products = problem.scale * query @ key.mT
+        by_products = by_scores / (products / problem.softcap).cosh() ** 2
+    by_key = problem.scale * by_products.mT @ query
     by_value = (factors * weights).mT @ grad
     mask, slopes = problem.mask, problem.slopes
     has_bias = "mask" in needs and mask is not None and mask.dtype != torch.bool
     return AttentionGradients(
-        query=problem.scale * by_scores @ key,
+        query=problem.scale * by_products @ key,
         key=by_key.reshape(b, g, h // g, k, -1).sum(2),
         value=by_value.reshape(b, g, h // g, k, -1).sum(2),
         alpha=flat_alpha.reshape(b, h, q, 1).sum_to_size(problem.alpha.shape),
         mask=by_scores.sum_to_size(mask.shape) if has_bias and mask is not None else None,
         slopes=None if slopes is None else -(by_scores * _distance(problem)).sum((0, 2, 3)),
+        sinks=None if problem.sinks is None else by_columns[..., k].sum((0, 2)),
     )
 
 
 def attention_support(problem: AttentionProblem) -> SparseRows:
     """See ``AttentionKernels.attention_support``."""
-    weights = _weights(problem).flatten(0, 2)
+    weights = _weights(problem)[..., : problem.key.shape[2]].flatten(0, 2)
     row, col = weights.nonzero(as_tuple=True)
     crow = row.new_zeros(len(weights) + 1)
     crow[1:] = row.bincount(minlength=len(weights)).cumsum(0)

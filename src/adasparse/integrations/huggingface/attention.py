@@ -1,7 +1,6 @@
 """The attention function that transformers calls, in place of softmax attention."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from adasparse.integrations.huggingface.masks import (
     entmax_mask,
     read_note,
 )
+from adasparse.kernels.problem import with_tensors
 
 __all__ = [
     "EXPLICIT_NAME",
@@ -45,7 +45,7 @@ EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
 #: Arguments that change what attention means and that nothing here implements.
-_UNSUPPORTED = {"s_aux": "attention sinks", "cache": "a paged cache"}
+_UNSUPPORTED = {"s_aux": "attention sinks"}
 
 
 def _scale_and_alpha(
@@ -88,6 +88,7 @@ def entmax_attention_forward(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     output_attentions: bool | None = None,
+    cache: Any = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend as ``module`` was configured to; the signature is that of transformers.
@@ -101,6 +102,10 @@ def entmax_attention_forward(
             raise NotImplementedError(
                 f"{type(module).__name__} uses {meaning}, for which there is no sparse counterpart."
             )
+    if cache is not None:  # the paged cache of continuous batching, which says what it read
+        key, value = cache.update(
+            key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs
+        )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
     needs_kernel_only = not wants_weights and softcap is None
     if getattr(module, LEFT_DENSE, False) and needs_kernel_only and not is_steered():
@@ -127,7 +132,7 @@ def entmax_attention_forward(
         **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
-    call = observed(replace(call, query=query, alpha=alpha))
+    call = observed(with_tensors(call, {"query": query, "alpha": alpha}))
     if needs_kernel_only:
         return call.output(dropout).transpose(1, 2).contiguous(), None
     weights = call.weights()

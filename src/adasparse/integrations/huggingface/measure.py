@@ -80,7 +80,7 @@ def current_alpha(model: nn.Module) -> dict[str, Tensor]:
 def inspect_heads(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, HeadSummary]:
     """Run a sparse model on ``inputs``; return alpha and density of its heads.
 
-    No matrix of weights is built, except where scores have a softcap.
+    No matrix of weights is built.
 
     Args:
         model: What ``sparsify`` changed, with or without wrappers around it.

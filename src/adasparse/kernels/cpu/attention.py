@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.cpu import native
+from adasparse.kernels.cpu.codes import code_arguments
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
 
 
@@ -54,6 +55,13 @@ def _rows(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, ...
     return x.data_ptr(), strides
 
 
+def _broadcast_strides(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of ``x`` expanded to ``shape``: 0 along dimensions that are broadcast."""
+    if x.numel() == 1 and x.dim() == 4:
+        return _NO_STRIDES
+    return x.expand(shape).stride()
+
+
 def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     native.check_available()
@@ -77,8 +85,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
             "query (b, h, q, d), key (b, g, k, d) and value (b, g, k, e) must agree, and g must "
             f"divide h; got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
         )
-    # Broadcast dimensions get a stride of zero; the tensors stay as they are.
-    alpha = problem.alpha.expand(batch, heads, q, 1)
+    alpha = problem.alpha
     if alpha.dtype != torch.float64:
         raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
     kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
@@ -87,7 +94,10 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         if not is_bool and mask.dtype != dtype:
             raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
-        mask_data, mask_strides = mask.data_ptr(), mask.expand(batch, heads, q, k).stride()
+        mask_data, mask_strides = mask.data_ptr(), _broadcast_strides(mask, (batch, heads, q, k))
+    codes = {}
+    if problem.codes is not None and problem.code_bounds is not None and dtype == torch.float32:
+        codes = code_arguments(problem.codes, problem.code_bounds)
     return native.extension.AttentionInput(
         is_double=dtype == torch.float64,
         batch=batch,
@@ -104,7 +114,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         value=value_data,
         value_strides=value_strides,
         alpha=alpha.data_ptr(),
-        alpha_strides=alpha.stride(),
+        alpha_strides=_broadcast_strides(alpha, (batch, heads, q, 1)),
         mask_kind=kind,
         mask=mask_data,
         mask_strides=mask_strides,
@@ -117,6 +127,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
+        **codes,
     )
 
 
@@ -247,13 +258,10 @@ def attention_backward(
     )
     if by_alpha is not None:
         by_alpha = _sum_in_order(by_alpha, problem.alpha.shape[:3]).unsqueeze(-1)
+    if by_slope is not None:
+        by_slope = _sum_in_order(by_slope, (1, rows[1], 1)).reshape(-1)
     return AttentionGradients(
-        query=by_query,
-        key=by_key,
-        value=by_value,
-        alpha=by_alpha,
-        mask=by_mask,
-        slopes=None if by_slope is None else _sum_in_order(by_slope, (1, rows[1], 1)).reshape(-1),
+        query=by_query, key=by_key, value=by_value, alpha=by_alpha, mask=by_mask, slopes=by_slope
     )
 
 
@@ -265,6 +273,22 @@ def attention_support(problem: AttentionProblem) -> SparseRows:
     native.extension.attention_support(arguments, support=support)
     entries = _arranged(support, arguments, problem, keeps_all=True)
     return SparseRows(crow=entries["offsets"], col=entries["index"].long(), value=entries["weight"])
+
+
+@native.raises_memory_error
+def attention_rescored(problem: AttentionProblem) -> Tensor:
+    """Return how many scores few queries computed in float32, ``(b, h, q)``; to measure codes.
+
+    All visible keys, unless the keys come with codes that the processor can multiply.
+    """
+    arguments = _input_of(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
+    native.extension.attention_forward(
+        arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
+    )
+    return rescored
 
 
 @native.raises_memory_error

@@ -80,7 +80,6 @@ def attention_scores(
     rows: slice | Tensor = slice(None),
     *,
     num_keys: int | None = None,
-    softcap: float | None = None,
 ) -> Tensor:
     """Return the scores ``(b, h, r, k)`` of the queries ``rows``.
 
@@ -88,7 +87,6 @@ def attention_scores(
         problem: The attention call.
         rows: Queries to score: a slice, or positions ``(r,)``.
         num_keys: Number of keys to score from the first one on; all if None.
-        softcap: Bound ``c`` of ``c * tanh(score / c)``, applied before bias and mask; none if None.
 
     Returns:
         In float32, or float64 for float64 queries; ``-inf`` where a key is masked.
@@ -101,16 +99,29 @@ def attention_scores(
     g, k = key.shape[1:3]
     shared = (problem.scale * query).reshape(b, g, h // max(g, 1) * q, d)
     scores = (shared @ key.transpose(-1, -2)).reshape(b, h, q, k)
-    if softcap is not None:
-        scores = (scores / softcap).tanh() * softcap
+    if problem.softcap is not None:
+        scores = (scores / problem.softcap).tanh() * problem.softcap
     if problem.slopes is not None:
         slopes = problem.slopes.to(dtype).reshape(-1, 1, 1)
         scores = scores - slopes * distances(problem, rows, num_keys)
     if problem.mask is not None and problem.mask.is_floating_point():
         scores = scores + _pick_mask(problem.mask, rows, k).to(dtype)
-    i = torch.arange(num_queries, device=query.device)[rows]
+    i = torch.arange(num_queries, device=query.device)[rows] + problem.position
     visible = _visible(problem, i, torch.arange(k, device=query.device), rows)
     return scores if visible is None else torch.where(visible, scores, -torch.inf)
+
+
+def with_sinks(problem: AttentionProblem, scores: Tensor) -> Tensor:
+    """Return the scores ``(b, h, r, k)`` with those of the sinks in one more column, if any."""
+    if problem.sinks is None:
+        return scores
+    column = problem.sinks.to(scores.dtype).reshape(-1, 1, 1).expand(*scores.shape[:3], 1)
+    return torch.cat((scores, column), -1)
+
+
+def without_sinks(problem: AttentionProblem, weights: Tensor) -> Tensor:
+    """Return the weights of keys from those of keys and sinks."""
+    return weights if problem.sinks is None else weights[..., :-1]
 
 
 def _signed(x: int) -> int:

@@ -28,7 +28,6 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MODULES = {
     "attention_backward": "attention",
     "attention_forward": "attention",
-    "attention_paged": "decode",
     "attention_support": "support",
     "empty_loss_saved": "losses",
     "entmax_backward": "rows",
@@ -41,7 +40,6 @@ __all__ = [
     "accepts_half_precision",
     "attention_backward",
     "attention_forward",
-    "attention_paged",
     "attention_support",
     "devices",
     "empty_loss_saved",
