@@ -34,18 +34,6 @@ constexpr int64_t kSampledVectors = 8;
 // save the steps that follow.
 constexpr double kGuessSlack = 0.03;
 
-// The fitted part of guess_lanes: how far log N has moved from its value at the cheap alpha below
-// to that at the cheap alpha above is 1 - base^power. Fitted by least squares to rows of Gaussian
-// scores of several spreads and lengths; the script was not kept. A bad guess costs a step of
-// Newton's method, never accuracy.
-struct LaneGuess {
-  static double base(double eps) { return eps < 0.5 ? 1 - 2 * eps : 2 - 2 * eps; }
-  static constexpr double kPower = 1.4;  // for alpha > 1.5, where the shape varies little
-  // For alpha < 1.5: kConstant + kGap (upper - lower) - kLower lower, within the two bounds.
-  static constexpr double kConstant = 1.86, kGap = 0.39, kLower = 0.78;
-  static constexpr double kLeast = 0.8, kMost = 3;
-};
-
 // ---------------------------------------------------------------- attention, forward
 
 // Queries scored together: a multiple of the rows of every register tile (12, 6 and 4). Their

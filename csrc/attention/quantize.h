@@ -68,22 +68,25 @@ inline float largest_feature(const float* rows, int64_t stride, int64_t count, i
   return any(nan) ? std::numeric_limits<float>::quiet_NaN() : max_lanes<float>(top);
 }
 
-// Factors for the features of keys, and their inverses for those of queries, which leave products
-// as they are: powers of two. A channel that is much larger than the others would leave them few of
-// the 256 codes; half of the excess, in logarithms, moves over to the queries.
-inline void balance_channels(const float* keys, int64_t stride, int64_t n, int64_t d, float* by_key,
-                             float* by_query) {
+// Raises the largest number of each channel so far by those of more keys.
+inline void raise_channels(const float* keys, int64_t stride, int64_t count, int64_t d,
+                           float* largest) {
   constexpr int width = Lanes<float>::count;
-  double total = 0;
   for (int64_t t = 0; t < d; t += width) {
-    const int used = static_cast<int>(smaller<int64_t>(width, d - t));
-    Vec<float> top{};
-    for (int64_t j = 0; j < n; ++j) {
+    Vec<float> top = load_features(largest, nullptr, t, d);
+    for (int64_t j = 0; j < count; ++j) {
       const Vec<float> x = load_features(keys + j * stride, nullptr, t, d);
-      top = max(max(x, -x), top);
+      top = max(max(x, -x), top);  // never NaN
     }
-    store_part(by_key + t, top, used);
+    store_part(largest + t, top, static_cast<int>(smaller<int64_t>(width, d - t)));
   }
+}
+// Factors for the features of keys, in place of the largest numbers of their channels, and the
+// inverses for those of queries: powers of two, which leave products as they are. A channel that is
+// much larger than the others would leave them few of the 256 codes; half of the excess, in
+// logarithms, moves over to the queries.
+inline void balance_channels(int64_t d, float* by_key, float* by_query) {
+  double total = 0;
   for (int64_t t = 0; t < d; ++t) total += static_cast<double>(by_key[t]);
   const float mean = static_cast<float>(total / static_cast<double>(d));
   for (int64_t t = 0; t < d; ++t) {

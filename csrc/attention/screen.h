@@ -37,23 +37,30 @@ class ScreenedKeys {
         channels_(is_wanted && !in.codes.codes ? in.batch * in.groups * 2 * in.d : 1),
         is_wanted_(is_wanted) {
     if (!is_wanted || in.codes.codes) return;
-    const View<const float> keys = view_of<float>(in.key);
     parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t head, int64_t) {
+      const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
+      WideRows<float> wide(in.type, kCodeKeys, in.d);
       float* channel = channels_.get() + head * 2 * in.d;
-      balance_channels(keys.at(head / in.groups, head % in.groups), keys.row, in.k, in.d, channel,
-                       channel + in.d);
+      fill(channel, in.d, 0.f);
+      for (int64_t j = 0; j < in.k; j += kCodeKeys) {
+        const int64_t count = smaller<int64_t>(kCodeKeys, in.k - j);
+        raise_channels(wide.read(keys.from(j), count, in.d), wide.stride, count, in.d, channel);
+      }
+      balance_channels(in.d, channel, channel + in.d);
     });
     const int64_t panels = code_panels(in.k),
                   tasks = (panels + kCodedTogether - 1) / kCodedTogether;
     parallel_for(in.batch * in.groups * tasks, 1, in.threads, [&](int64_t task, int64_t) {
       const int64_t head = task / tasks, first = task % tasks * kCodedTogether;
-      const float* from = keys.at(head / in.groups, head % in.groups);
+      const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
+      WideRows<float> wide(in.type, kCodeKeys, in.d);
       const float* channel = channels_.get() + head * 2 * in.d;
       float* bounds = bounds_.get() + head * panels_ * 3;
       for (int64_t p = first; p < smaller(panels, first + kCodedTogether); ++p) {
+        const int64_t count = smaller<int64_t>(kCodeKeys, in.k - p * kCodeKeys);
+        const float* from = wide.read(keys.from(p * kCodeKeys), count, in.d);
         const PanelBounds panel =
-            code_panel(from + p * kCodeKeys * keys.row, keys.row,
-                       smaller<int64_t>(kCodeKeys, in.k - p * kCodeKeys), in.d, channel,
+            code_panel(from, wide.stride, count, in.d, channel,
                        codes_.get() + head * head_bytes_ + p * kCodeKeys * code_size(in.d));
         bounds[p] = panel.scale;
         bounds[panels_ + p] = panel.residual;
@@ -90,7 +97,7 @@ class ScreenedKeys {
 
 // Whether keys are worth coding: maps are sparse, rows long, and queries enough to use the codes.
 inline bool may_screen(const AttentionInput& in) {
-  if (in.is_double || screening() == Screening::kOff || !has_code_products()) return false;
+  if (in.is_double() || screening() == Screening::kOff || !has_code_products()) return false;
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
          (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);
@@ -227,25 +234,26 @@ class ScreenedStrip {
 
 // to[e] = factor * <query, keys[index[e]]>, added as multiply_panels adds: feature after feature.
 // `index` and `to` have room for whole vectors.
-template <class T>
-void score_some(const T* query, const T* keys, int64_t stride, const int32_t* index, int64_t count,
+template <class T, class IO>
+void score_some(const T* query, const IO* keys, int64_t stride, const int32_t* index, int64_t count,
                 int64_t d, T factor, T* to) {
-  constexpr int width = Lanes<T>::count, columns = ColumnLoader<T>::count;
+  using Loader = WideColumnLoader<T, IO>;
+  constexpr int width = Lanes<T>::count, columns = Loader::count;
   for (int64_t e = 0; e < count; e += width) {
-    const T* row[width];
+    const IO* row[width];
     for (int l = 0; l < width; ++l)
       row[l] = keys + int64_t{index[smaller(e + l, count - 1)]} * stride;
     Vec<T> sum{};
     int64_t t = 0;
     for (; t + columns <= d; t += columns) {
       Vec<T> column[columns];
-      ColumnLoader<T>::load(row, t, column);
+      Loader::load(row, t, column);
 #pragma GCC unroll 16
       for (int x = 0; x < columns; ++x) sum += broadcast(query[t + x]) * column[x];
     }
     for (; t < d; ++t) {
       Vec<T> column;
-      for (int l = 0; l < width; ++l) column[l] = row[l][t];
+      for (int l = 0; l < width; ++l) column[l] = widen(row[l][t]);
       sum += broadcast(query[t]) * column;
     }
     store(to + e, sum * broadcast(factor));
@@ -268,8 +276,9 @@ void finish_some(const AttentionInput& in, const Head<T>& head, int64_t i, const
     const uint8_t* mask = static_cast<const uint8_t*>(head.mask) + from;
     for (int64_t e = 0; e < count; ++e) scores[e] = mask[index[e] * step] ? scores[e] : -infinity;
   } else if (in.mask_kind == MaskKind::kAdded) {
-    const T* mask = static_cast<const T*>(head.mask) + from;
-    for (int64_t e = 0; e < count; ++e) scores[e] += mask[index[e] * step];
+    with_elements(Rows<T>{head.mask, 0, in.mask_type}.moved(from), [&](const auto* mask) {
+      for (int64_t e = 0; e < count; ++e) scores[e] += widen(mask[index[e] * step]);
+    });
   }
   for (int64_t e = 0; e < count; ++e)
     if (index[e] < visible.first || index[e] >= visible.last) scores[e] = -infinity;

@@ -52,7 +52,9 @@ struct Problem {
   int64_t panel_size() const { return round_up(kKeys, kPanel<float>) * d; }
 
   void code(float score_scale, bool is_balanced) {
-    balance_channels(keys.get(), d, kKeys, d, by_key.get(), by_query.get());
+    fill(by_key.get(), d, 0.f);
+    raise_channels(keys.get(), d, kKeys, d, by_key.get());
+    balance_channels(d, by_key.get(), by_query.get());
     const float* key_channel = is_balanced ? by_key.get() : nullptr;
     const float* query_channel = is_balanced ? by_query.get() : nullptr;
     for (int64_t p = 0; p < code_panels(kKeys); ++p)

@@ -22,10 +22,14 @@ from adasparse.kernels.cpu.native import (
 )
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
+#: Attention in bfloat16 and float16 is read and written as it is.
+accepts_half_precision = True
+
 __all__ = [
     "SavedLoss",
     "SavedSupport",
     "SavedWeights",
+    "accepts_half_precision",
     "attention_backward",
     "attention_forward",
     "attention_only_scores",

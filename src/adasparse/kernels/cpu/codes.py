@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.cpu import native
+from adasparse.kernels.cpu.rows import type_of
 
 #: Keys that are coded together.
 PANEL = native.extension.CODE_KEYS if native.is_available() else 16
@@ -44,19 +45,20 @@ def code_keys(key: Tensor, codes: Tensor, bounds: Tensor, *, first: int = 0) -> 
     """Code keys ``(b, g, k, d)`` in place.
 
     Args:
-        key: In float32, with a contiguous last dimension.
+        key: In float32 or half precision, with a contiguous last dimension.
         codes: From ``empty_codes`` for as many keys or more.
         bounds: Likewise.
         first: Key from whose panel on codes are computed; those before are kept.
     """
     native.check_available()
     batch, groups, n, d = key.shape
-    if key.dtype != torch.float32 or (key.stride(3) != 1 and d > 1):
+    if key.dtype == torch.float64 or (key.stride(3) != 1 and d > 1):
         raise ValueError(
-            "key must be float32 with a contiguous last dimension; "
+            "key must be float32, bfloat16 or float16 with a contiguous last dimension; "
             f"got {key.dtype} and strides {key.stride()}."
         )
     native.extension.code_keys(
+        type=type_of(key),
         batch=batch,
         groups=groups,
         first=first // PANEL * PANEL,
