@@ -319,16 +319,40 @@ struct ForwardBlock {
     }
   }
 
-  // Finds the keys of every row that can be candidates, and computes their scores. Returns false,
-  // with nothing done, if there are too many for that to pay.
-  template <class Map>
-  bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+  // Finds the candidates of a strip by the codes of its keys, and computes their scores, if that
+  // pays: if few enough of the sample of run_candidates would be left by their codes, and then of
+  // all keys. Returns false otherwise, with nothing done.
+  bool screen_candidates(double eps, int64_t i, int64_t rows, const Columns& columns) {
+    if (!head.coded.codes || !(eps > 0 && eps <= 1)) return false;
+    const bool is_forced = screening() == Screening::kForced;
+    const auto limit = static_cast<int64_t>(screened_sample(columns.count) * kChunkKeys);
+    const Candidates<T>& sample = work.candidates[rows / 2];
+    if (!is_forced && sample.count > limit) return false;
+    WideRows<T> wide(a.in.type, rows, a.in.d);
+    const T* queries = wide.read(head.query.from(i), rows, a.in.d);
+    work.screen.start(queries, wide.stride, rows, a.in.d, static_cast<float>(a.in.scale),
+                      head.coded.query_channel);
+    const T* scores = work.scores.get() + rows / 2 * work.columns;
+    if (!is_forced && work.screen.count_unclear(head.coded, rows / 2, scores, kChunkKeys,
+                                                columns.first, sample.cut) > limit)
+      return false;
+    if (!take_codes(eps, i, rows, columns)) return false;
+    for (int64_t r = 0; r < rows; ++r) {
+      Candidates<T>& mine = work.candidates[r];
+      const KeyRange visible = visible_keys(a.in, head.length, i + r);
+      with_elements(head.key, [&](const auto* keys) {
+        score_some(queries + r * wide.stride, keys, head.key.stride, mine.index, mine.count, a.in.d,
+                   static_cast<T>(a.in.scale), mine.value);
+      });
+      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
+    }
+    return true;
+  }
+  // The keys of every row whose codes leave them candidates. Returns false if they are many.
+  bool take_codes(double eps, int64_t i, int64_t rows, const Columns& columns) {
     const bool is_forced = screening() == Screening::kForced;
     const int64_t n = columns.count;
     Candidates<T>* candidates = work.candidates;
-    WideRows<T> wide(a.in.type, rows, a.in.d);
-    const T* queries = wide.read(head.query.from(i), rows, a.in.d);
-    work.screen.start(queries, wide.stride, rows, a.in.d, static_cast<float>(a.in.scale));
     for (int64_t r = 0; r < rows; ++r) {
       start_candidates(r);
       candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
@@ -338,22 +362,13 @@ struct ForwardBlock {
       scan_codes(i, rows, columns, j);
       left = 0;
       for (int64_t r = 0; r < rows; ++r) {
-        take_codes(map.eps(), i, r, columns, j);
+        take_codes_of_row(eps, i, r, columns, j);
         left += candidates[r].count;
       }
       const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
       if (!is_forced && static_cast<double>(left) > kScreenedShare * scanned) return false;
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      Candidates<T>& mine = candidates[r];
-      if (n > kScannedKeys) mine.keep_above_cut();
-      const KeyRange visible = visible_keys(a.in, head.length, i + r);
-      with_elements(head.key, [&](const auto* keys) {
-        score_some(queries + r * wide.stride, keys, head.key.stride, mine.index, mine.count, a.in.d,
-                   static_cast<T>(a.in.scale), mine.value);
-      });
-      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
-    }
+    for (int64_t r = 0; r < rows && n > kScannedKeys; ++r) candidates[r].keep_above_cut();
     return true;
   }
   // Lower bounds of the scores of up to kScannedKeys keys from column j on.
@@ -379,7 +394,7 @@ struct ForwardBlock {
     }
   }
   // Takes the candidates of row r among these keys.
-  void take_codes(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
+  void take_codes_of_row(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
     const KeyRange visible = visible_keys(a.in, head.length, i + r);
     const int64_t first = columns.first + j;
     const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
@@ -427,10 +442,7 @@ struct ForwardBlock {
         return false;
       }
       are_many = share > kManySample && n <= kCachedKeys;
-      if constexpr (sizeof(T) == 4)
-        is_scored = head.coded.codes && map.eps() > 0 && map.eps() <= 1 &&
-                    (screening() == Screening::kForced || share <= kScreenedSample) &&
-                    screen_candidates(map, i, rows, columns);
+      if constexpr (sizeof(T) == 4) is_scored = screen_candidates(map.eps(), i, rows, columns);
     }
     if (!is_scored) {
       score_first();
