@@ -120,16 +120,43 @@ adasparse::WritableRows writable_rows(Address data, const Strides& strides) {
   return {at<void>(data), {strides[0], strides[1], strides[2]}};
 }
 
-void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t heads, int64_t groups,
+adasparse::CodesOf codes_of(Address codes, const Strides& strides, Address bounds,
+                            const Strides& bound_strides) {
+  return {.codes = at<const uint8_t>(codes),
+          .strides = {strides[0], strides[1]},
+          .bounds = at<const float>(bounds),
+          .bound_strides = {bound_strides[0], bound_strides[1], bound_strides[2]}};
+}
+
+void code_keys(Type type, int64_t batch, int64_t groups, int64_t first, int64_t n, int64_t d,
+               Address key, const Strides& key_strides, Address codes, const Strides& code_strides,
+               Address code_bounds, const Strides& code_bound_strides, int threads) {
+  adasparse::current_kernels().code_keys({
+      .type = type,
+      .key = rows_of(key, key_strides),
+      .batch = batch,
+      .groups = groups,
+      .first = first,
+      .n = n,
+      .d = d,
+      .codes = at<uint8_t>(codes),
+      .bounds = at<float>(code_bounds),
+      .to = codes_of(codes, code_strides, code_bounds, code_bound_strides),
+      .threads = threads,
+  });
+}
+
+void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, int64_t groups,
                 int64_t q, int64_t k, int64_t d, int64_t e, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
-                Address value, const Strides& value_strides, Address alpha,
-                const Strides& alpha_strides, MaskKind mask_kind, Address mask,
-                const Strides& mask_strides, Address key_lengths, Address slopes, double scale,
-                bool is_causal, int64_t window_left, int64_t window_right, int64_t window_position,
-                double dropout_p, uint64_t seed, int threads) {
+                Address value, const Strides& value_strides, Address codes,
+                const Strides& code_strides, Address code_bounds, const Strides& code_bound_strides,
+                Address alpha, const Strides& alpha_strides, MaskKind mask_kind, Type mask_type,
+                Address mask, const Strides& mask_strides, Address key_lengths, Address slopes,
+                double scale, bool is_causal, int64_t window_left, int64_t window_right,
+                int64_t window_position, double dropout_p, uint64_t seed, int threads) {
   new (self) AttentionInput{
-      .is_double = is_double,
+      .type = type,
       .batch = batch,
       .heads = heads,
       .groups = groups,
@@ -140,9 +167,11 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
       .query = rows_of(query, query_strides),
       .key = rows_of(key, key_strides),
       .value = rows_of(value, value_strides),
+      .codes = codes_of(codes, code_strides, code_bounds, code_bound_strides),
       .alpha = at<const double>(alpha),
       .alpha_strides = {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
       .mask_kind = mask_kind,
+      .mask_type = mask_type,
       .mask = at<const void>(mask),
       .mask_strides = {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
       .key_lengths = at<const int64_t>(key_lengths),
@@ -159,13 +188,14 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
 }
 
 void attention_forward(const AttentionInput& input, Address out, const Strides& out_strides,
-                       Address weights, Address state, SavedSupport* support,
-                       int64_t support_bytes) {
+                       Address weights, Address state, SavedSupport* support, int64_t support_bytes,
+                       Address rescored) {
   adasparse::current_kernels().attention_forward({
       .in = input,
       .out = writable_rows(out, out_strides),
       .state = at<double>(state),
       .counts = support ? support->counts().data() : nullptr,
+      .rescored = at<int64_t>(rescored),
       .blocks = support ? support->blocks().data() : nullptr,
       .weights = at<void>(weights),
       .row_limit = adasparse::row_limit_of(input, support_bytes),
@@ -180,6 +210,7 @@ void attention_support(const AttentionInput& input, SavedSupport& support) {
       .out = {},
       .state = nullptr,
       .counts = support.counts().data(),
+      .rescored = nullptr,
       .blocks = support.blocks().data(),
       .weights = nullptr,
       .row_limit = adasparse::kNoRowLimit,
@@ -194,6 +225,7 @@ void attention_scores(const AttentionInput& input) {
       .out = {},
       .state = nullptr,
       .counts = nullptr,
+      .rescored = nullptr,
       .blocks = nullptr,
       .weights = nullptr,
       .row_limit = 0,
@@ -245,7 +277,7 @@ constexpr Strides kNoStrides{0, 0, 0, 0};
 
 void bind_rows(nb::module_& m) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  nb::enum_<Type>(m, "Type", "Element type of the rows of an operator or loss.")
+  nb::enum_<Type>(m, "Type", "Element type of tensors.")
       .value("FLOAT32", Type::kFloat32)
       .value("FLOAT64", Type::kFloat64)
       .value("BFLOAT16", Type::kBFloat16)
@@ -272,13 +304,14 @@ void bind_attention(nb::module_& m) {
       .value("BOOL", MaskKind::kBool)
       .value("ADDED", MaskKind::kAdded);
   nb::class_<AttentionInput>(m, "AttentionInput", "One attention call: see AttentionProblem.")
-      .def("__init__", &make_input, nb::kw_only(), "is_double"_a, "batch"_a, "heads"_a, "groups"_a,
+      .def("__init__", &make_input, nb::kw_only(), "type"_a, "batch"_a, "heads"_a, "groups"_a,
            "q"_a, "k"_a, "d"_a, "e"_a, "query"_a, "query_strides"_a, "key"_a, "key_strides"_a,
-           "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
-           "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
-           "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a, "is_causal"_a = false,
-           "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0.,
-           "seed"_a = 0, "threads"_a);
+           "value"_a, "value_strides"_a, "codes"_a = 0, "code_strides"_a = kNoStrides,
+           "code_bounds"_a = 0, "code_bound_strides"_a = kNoStrides, "alpha"_a, "alpha_strides"_a,
+           "mask_kind"_a = MaskKind::kNone, "mask_type"_a = Type::kFloat32, "mask"_a = 0,
+           "mask_strides"_a = kNoStrides, "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a,
+           "is_causal"_a = false, "window_left"_a = -1, "window_right"_a = -1,
+           "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0, "threads"_a);
   nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
       .def(nb::init<const AttentionInput&>(), "input"_a)
       .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,
@@ -287,6 +320,14 @@ void bind_attention(nb::module_& m) {
            "entries of the other heads.")
       .def("move", &move, nb::kw_only(), "offsets"_a, "is_dense"_a, "index"_a, "weight"_a, unlocked,
            "Moves the entries to where offsets say.");
+  m.attr("CODE_KEYS") = adasparse::kCodePanel;
+  m.def("code_keys", &code_keys, nb::kw_only(), "type"_a, "batch"_a, "groups"_a, "first"_a, "n"_a,
+        "d"_a, "key"_a, "key_strides"_a, "codes"_a, "code_strides"_a, "code_bounds"_a,
+        "code_bound_strides"_a, "threads"_a, unlocked,
+        "Codes keys from `first` on, a multiple of CODE_KEYS, as int8 with bounds of the error.");
+  m.def(
+      "has_code_products", [] { return adasparse::current_kernels().has_code_products(); },
+      "Whether this processor multiplies codes faster than float32.");
   m.attr("SUPPORT_BYTES") = adasparse::kSupportBytes;
   m.def(
       "saves_weights",
@@ -294,7 +335,7 @@ void bind_attention(nb::module_& m) {
       "input"_a, unlocked, "Whether the forward saves weights whole, not as a support.");
   m.def("attention_forward", &attention_forward, "input"_a, nb::kw_only(), "out"_a, "out_strides"_a,
         "weights"_a = 0, "state"_a = 0, "support"_a = nb::none(),
-        "support_bytes"_a = adasparse::kSupportBytes, unlocked);
+        "support_bytes"_a = adasparse::kSupportBytes, "rescored"_a = 0, unlocked);
   m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
   m.def("attention_scores", &attention_scores, "input"_a, unlocked,
         "Computes scores and nothing else, to measure them.");

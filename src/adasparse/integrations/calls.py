@@ -26,8 +26,30 @@ from adasparse.functional.differentiable_attention import (
     attention_weights,
     normalized,
 )
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
 from adasparse.nn import visible_keys
+
+#: Attribute of a tensor of keys under which a cache leaves the packed ones.
+_PACKED = "_adasparse_packed"
+
+
+def with_packed(packed: PackedKeys) -> Tensor:
+    """Return packed keys as a tensor that remembers them, for models that handle tensors alone.
+
+    Operations on it, even a slice, return ordinary tensors: whatever changes the keys forgets the
+    packed ones.
+    """
+    key = packed.to_dense()
+    setattr(key, _PACKED, packed)
+    return key
+
+
+def packed_of(key: Tensor) -> PackedKeys | Tensor:
+    """Return the packed keys that a tensor remembers, or the tensor."""
+    packed = getattr(key, _PACKED, None)
+    # A tensor that is older than the last change of its cache is no longer about these keys.
+    return key if packed is None or packed.shape != key.shape else packed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +124,7 @@ class AttentionCall:
         if self.adapts_temperature:
             return adaptive_temperature_attention(self.problem())
         return entmax_attention(
-            self.query, self.key, self.value, dropout_p=dropout_p, **self.options()
+            self.query, packed_of(self.key), self.value, dropout_p=dropout_p, **self.options()
         )
 
     def weights(self) -> Tensor:

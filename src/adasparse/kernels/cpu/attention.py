@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.cpu import native
+from adasparse.kernels.cpu.codes import code_arguments
+from adasparse.kernels.cpu.rows import type_of
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
 
 
@@ -43,6 +45,11 @@ class SavedSupport:
 _NO_STRIDES: tuple[int, ...] = (0, 0, 0, 0)
 
 
+def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that kernels compute and save in, for tensors of ``dtype``."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def _rows(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, ...]]:
     """Return address and strides of ``(b, h, n, size)`` whose last dimension is contiguous."""
     strides = x.stride()
@@ -65,8 +72,6 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     native.check_available()
     dtype = query.dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"attention kernels take float32 or float64; got {dtype}.")
     query_data, query_strides = _rows(query, dtype, "query")
     key_data, key_strides = _rows(key, dtype, "key")
     value_data, value_strides = _rows(value, dtype, "value")
@@ -88,14 +93,20 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     if alpha.dtype != torch.float64:
         raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
     kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
+    element = mask_element = type_of(query)
     if mask is not None:
         is_bool = mask.dtype == torch.bool
-        if not is_bool and mask.dtype != dtype:
-            raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
+        if not is_bool:
+            if mask.dtype not in (dtype, _compute_dtype(dtype)):
+                raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
+            mask_element = type_of(mask)
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
         mask_data, mask_strides = mask.data_ptr(), _broadcast_strides(mask, (batch, heads, q, k))
+    codes = {}
+    if problem.codes is not None and problem.code_bounds is not None and dtype != torch.float64:
+        codes = code_arguments(problem.codes, problem.code_bounds)
     return native.extension.AttentionInput(
-        is_double=dtype == torch.float64,
+        type=element,
         batch=batch,
         heads=heads,
         groups=groups,
@@ -112,6 +123,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         alpha=alpha.data_ptr(),
         alpha_strides=_broadcast_strides(alpha, (batch, heads, q, 1)),
         mask_kind=kind,
+        mask_type=mask_element,
         mask=mask_data,
         mask_strides=mask_strides,
         key_lengths=native.address(problem.key_lengths, torch.int64),
@@ -123,6 +135,7 @@ def _input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
+        **codes,
     )
 
 
@@ -140,7 +153,7 @@ def _arranged(
     places = {"offsets": offsets.data_ptr(), "is_dense": is_dense.data_ptr()}
     size = support.arrange(input=arguments, keeps_all=keeps_all, **places)
     index = torch.empty(size, dtype=torch.int32)
-    weight = torch.empty(size, dtype=problem.query.dtype)
+    weight = torch.empty(size, dtype=_compute_dtype(problem.query.dtype))
     support.move(index=index.data_ptr(), weight=weight.data_ptr(), **places)
     return {"offsets": offsets, "index": index, "weight": weight, "is_dense": is_dense}
 
@@ -166,7 +179,9 @@ def _empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
 def attention_forward(
     problem: AttentionProblem, *, keep: bool, support_bytes: int | None = None
 ) -> tuple[Tensor, SavedWeights | SavedSupport | None]:
-    """See ``AttentionKernels.attention_forward``; in float32 or float64.
+    """See ``AttentionKernels.attention_forward``; any floating dtype.
+
+    Half precision is read as it is and computed in float32, in which weights are saved, too.
 
     Args:
         problem: The call.
@@ -182,7 +197,9 @@ def attention_forward(
         native.extension.attention_forward(arguments, out=address, out_strides=strides)
         return out, None
     if native.extension.saves_weights(arguments):
-        weights = torch.empty(batch, heads, q, problem.key.shape[2], dtype=out.dtype)
+        weights = torch.empty(
+            batch, heads, q, problem.key.shape[2], dtype=_compute_dtype(out.dtype)
+        )
         native.extension.attention_forward(
             arguments, out=address, out_strides=strides, weights=weights.data_ptr()
         )
@@ -231,7 +248,7 @@ def attention_backward(
     by_mask: Tensor | None = None
     mask_strides = _NO_STRIDES
     if "mask" in needs and mask is not None:
-        by_mask = torch.zeros(mask.shape, dtype=query.dtype)
+        by_mask = torch.zeros(mask.shape, dtype=_compute_dtype(query.dtype))
         mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
     arguments = _input_of(problem)
     grad_data, grad_strides = _rows(grad, query.dtype, "grad")
@@ -268,6 +285,22 @@ def attention_support(problem: AttentionProblem) -> SparseRows:
     native.extension.attention_support(arguments, support=support)
     entries = _arranged(support, arguments, problem, keeps_all=True)
     return SparseRows(crow=entries["offsets"], col=entries["index"].long(), value=entries["weight"])
+
+
+@native.raises_memory_error
+def attention_rescored(problem: AttentionProblem) -> Tensor:
+    """Return how many scores few queries computed in float32, ``(b, h, q)``; to measure codes.
+
+    All visible keys, unless the keys come with codes that the processor can multiply.
+    """
+    arguments = _input_of(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    rescored = torch.full((batch, heads, q), problem.key.shape[2])
+    native.extension.attention_forward(
+        arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
+    )
+    return rescored
 
 
 @native.raises_memory_error
