@@ -254,7 +254,7 @@ def test_options_cover_the_fields_of_attention():
         "query", "key", "value", "alpha", "mask", "slopes", "sinks", "key_lengths", "scale",
         "is_causal", "window_left", "window_right", "softcap", "position",
     }  # fmt: skip
-    packed = {"cu_seq_q", "cu_seq_k", "block_table", "max_q", "max_k"}
+    packed = {"cu_seq_q", "cu_seq_k", "block_table", "max_q", "max_k", "codes", "code_bounds"}
     refused = {"seed", "dropout_p", *packed}
     assert set(field_names(AttentionProblem)) == covered | refused
 
