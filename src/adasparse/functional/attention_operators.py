@@ -205,10 +205,6 @@ def _composed(problem: AttentionProblem, backend: str) -> Tensor:
             "The exported graph cannot hold packed sequences; export a padded batch with "
             "key_lengths or a mask instead."
         )
-    if problem.codes is not None:
-        raise NotImplementedError(
-            "The exported graph cannot hold PackedKeys; export attention to a tensor of keys."
-        )
     return differentiable_attention(problem, backend)
 
 
