@@ -28,7 +28,7 @@ def use_screening(name: str) -> None:
 has_openmp: bool = True
 
 class Type(enum.Enum):
-    """Element type of the rows of an operator or loss."""
+    """Element type of tensors."""
 
     FLOAT32 = 0
 
@@ -63,7 +63,7 @@ class MaskKind(enum.Enum):
 class AttentionInput:
     """One attention call: see AttentionProblem."""
 
-    def __init__(self, *, is_double: bool, batch: int, heads: int, groups: int, q: int, k: int, d: int, e: int, query: int, query_strides: Sequence[int], key: int, key_strides: Sequence[int], value: int, value_strides: Sequence[int], codes: int = 0, code_strides: Sequence[int] = [0, 0, 0, 0], code_bounds: int = 0, code_bound_strides: Sequence[int] = [0, 0, 0, 0], alpha: int, alpha_strides: Sequence[int], mask_kind: MaskKind = MaskKind.NONE, mask: int = 0, mask_strides: Sequence[int] = [0, 0, 0, 0], key_lengths: int = 0, slopes: int = 0, scale: float, is_causal: bool = False, window_left: int = -1, window_right: int = -1, window_position: int = 0, dropout_p: float = 0.0, seed: int = 0, threads: int) -> None: ...
+    def __init__(self, *, type: Type, batch: int, heads: int, groups: int, q: int, k: int, d: int, e: int, query: int, query_strides: Sequence[int], key: int, key_strides: Sequence[int], value: int, value_strides: Sequence[int], codes: int = 0, code_strides: Sequence[int] = [0, 0, 0, 0], code_bounds: int = 0, code_bound_strides: Sequence[int] = [0, 0, 0, 0], alpha: int, alpha_strides: Sequence[int], mask_kind: MaskKind = MaskKind.NONE, mask_type: Type = Type.FLOAT32, mask: int = 0, mask_strides: Sequence[int] = [0, 0, 0, 0], key_lengths: int = 0, slopes: int = 0, scale: float, is_causal: bool = False, window_left: int = -1, window_right: int = -1, window_position: int = 0, dropout_p: float = 0.0, seed: int = 0, threads: int) -> None: ...
 
 class Support:
     """Support of all rows, until it moves into tensors."""
@@ -80,7 +80,7 @@ class Support:
 
 CODE_KEYS: int = 16
 
-def code_keys(*, batch: int, groups: int, first: int, n: int, d: int, key: int, key_strides: Sequence[int], codes: int, code_strides: Sequence[int], code_bounds: int, code_bound_strides: Sequence[int], threads: int) -> None:
+def code_keys(*, type: Type, batch: int, groups: int, first: int, n: int, d: int, key: int, key_strides: Sequence[int], codes: int, code_strides: Sequence[int], code_bounds: int, code_bound_strides: Sequence[int], threads: int) -> None:
     """
     Codes keys from `first` on, a multiple of CODE_KEYS, as int8 with bounds of the error.
     """
