@@ -101,6 +101,12 @@ ADASPARSE_INLINE FloatVector load_wide(const Float16* from) {
   std::memcpy(&raw, from, sizeof raw);
   return reinterpret_cast<FloatVector>(_mm256_cvtph_ps(raw));
 }
+#elif defined(__aarch64__)
+ADASPARSE_INLINE FloatVector load_wide(const Float16* from) {
+  float16x4_t raw;
+  std::memcpy(&raw, from, sizeof raw);
+  return reinterpret_cast<FloatVector>(vcvt_f32_f16(raw));
+}
 #else
 ADASPARSE_INLINE FloatVector load_wide(const Float16* from) {
   HalfVector raw;
@@ -153,6 +159,9 @@ ADASPARSE_INLINE void store_narrow(Float16* to, FloatVector v) {
   std::memcpy(to, &narrowed, sizeof narrowed);
 #elif defined(__F16C__) && defined(__AVX2__)
   const __m128i narrowed = _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT);
+  std::memcpy(to, &narrowed, sizeof narrowed);
+#elif defined(__aarch64__)
+  const float16x4_t narrowed = vcvt_f16_f32(reinterpret_cast<float32x4_t>(v));
   std::memcpy(to, &narrowed, sizeof narrowed);
 #else
   for (int i = 0; i < Lanes<float>::count; ++i) narrow(v[i], to + i);

@@ -12,6 +12,7 @@ from adasparse.kernels.cpu.attention import (
 from adasparse.kernels.cpu.losses import SavedLoss, empty_loss_saved, loss_backward, loss_forward
 from adasparse.kernels.cpu.native import (
     available_isas,
+    has_int8_products,
     has_openmp,
     is_available,
     isa,
@@ -39,6 +40,7 @@ __all__ = [
     "empty_loss_saved",
     "entmax_backward",
     "entmax_forward",
+    "has_int8_products",
     "has_openmp",
     "is_available",
     "isa",
