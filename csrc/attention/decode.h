@@ -9,7 +9,7 @@ namespace ADASPARSE_ISA {
 // Whether there is one query in each sequence, to be solved next to those of other sequences.
 inline bool is_decoding(const AttentionForward& a) {
   const AttentionInput& in = a.in;
-  return in.q == 1 && in.k <= kLaneKeys && !a.is_scores_only && !needs_double(in);
+  return in.q == 1 && in.k <= kLaneKeys && !in.sinks && !a.is_scores_only && !needs_double(in);
 }
 
 // Heads [h_begin, h_end) of sequences [b_begin, b_end), a lane for each sequence. Keys and values

@@ -57,8 +57,8 @@ def entmax_attention(
 
     Computes in float32 (float64 for float64 inputs, and on CPU for alpha above 2). Results are the
     same for any number of threads. Gradients exist for ``query``, ``key``, ``value``, ``alpha``, a
-    float ``attn_mask``, ``alibi_slopes`` and ``sinks``; those above the first order, and forward-mode
-    ones, take a slower path in PyTorch alone, which does materialize the matrix.
+    float ``attn_mask``, ``alibi_slopes`` and ``sinks``; those above the first order, and
+    forward-mode ones, take a slower path in PyTorch alone, which does materialize the matrix.
 
     Args:
         query: ``(..., h, q, d)``.

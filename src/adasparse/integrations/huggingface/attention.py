@@ -1,6 +1,6 @@
 """The attention function that transformers calls, in place of softmax attention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from adasparse.integrations.huggingface.masks import (
     entmax_mask,
     read_note,
 )
+from adasparse.integrations.packing import PackedMask, packed_matrix
 
 __all__ = [
     "EXPLICIT_NAME",
@@ -45,7 +46,7 @@ EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
 #: Arguments that change what attention means and that nothing here implements.
-_UNSUPPORTED = {"s_aux": "attention sinks", "cache": "a paged cache"}
+_UNSUPPORTED = {"cache": "a paged cache"}
 
 
 def _scale_and_alpha(
@@ -57,10 +58,11 @@ def _scale_and_alpha(
         return heads(query, visible, layer_input)  # type: ignore[no-any-return]
     if not is_probing() and not getattr(module, LEFT_DENSE, False):
         raise RuntimeError(
-            f"{type(module).__name__} was asked for sparse attention and has no exponents: it was "
-            "not reached when sparsify() looked for attention, or a sparse checkpoint was loaded "
-            "with a dense class. Pass inputs=... that reach it to sparsify(), or load the "
-            "checkpoint with an Auto class."
+            f"{type(module).__name__} was asked for sparse attention and has no exponents: after "
+            f"from_pretrained(..., attn_implementation={NAME!r}) call adasparse.sparsify(model). "
+            "If it is sparse already, this module was not reached when sparsify() looked for "
+            "attention: pass inputs=... that reach it. A sparse checkpoint that was loaded with a "
+            "dense class must be loaded with an Auto class."
         )
     return query, 1.0
 
@@ -87,6 +89,7 @@ def entmax_attention_forward(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     output_attentions: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
@@ -94,7 +97,7 @@ def entmax_attention_forward(
 
     Returns:
         The output ``(b, q, h, e)``, and the weights ``(b, h, q, k)`` if they are asked for. Only
-        then, or with a softcap, is the matrix of weights materialized.
+        then is the matrix of weights materialized.
     """
     for name, meaning in _UNSUPPORTED.items():
         if kwargs.get(name) is not None:
@@ -102,8 +105,8 @@ def entmax_attention_forward(
                 f"{type(module).__name__} uses {meaning}, for which there is no sparse counterpart."
             )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
-    needs_kernel_only = not wants_weights and softcap is None
-    if getattr(module, LEFT_DENSE, False) and needs_kernel_only and not is_steered():
+    is_plain = softcap is None and s_aux is None and kwargs.get("cu_seq_lens_q") is None
+    if getattr(module, LEFT_DENSE, False) and is_plain and not (wants_weights or is_steered()):
         return sdpa_attention_forward(
             module,
             query,
@@ -124,11 +127,12 @@ def entmax_attention_forward(
         alpha=1.0,
         scale=scaling,
         softcap=softcap,
-        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias),
+        sinks=s_aux,
+        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, kwargs),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
     call = observed(replace(call, query=query, alpha=alpha))
-    if needs_kernel_only:
+    if not wants_weights:
         return call.output(dropout).transpose(1, 2).contiguous(), None
     weights = call.weights()
     output = call.weigh_values(nn.functional.dropout(weights, dropout) if dropout else weights)
@@ -142,9 +146,16 @@ def _mask_arguments(
     attention_mask: Tensor | None,
     is_causal: bool | None,
     position_bias: Tensor | None,
+    kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the visible keys in the terms of ``AttentionCall``."""
     causal, key_lengths, window = False, None, None
+    packed = _packed_mask(module, query, key, attention_mask, is_causal, kwargs)
+    if isinstance(packed, PackedMask):
+        if position_bias is None:
+            return {"mask": packed}
+        packed = packed.matrix()
+    attention_mask = attention_mask if packed is None else packed
     if attention_mask is None:
         claim = getattr(module, "is_causal", True) if is_causal is None else is_causal
         causal = query.shape[2] > 1 and bool(claim)
@@ -159,6 +170,46 @@ def _mask_arguments(
         "key_lengths": key_lengths,
         "window": window,
     }
+
+
+def _packed_mask(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    attention_mask: Tensor | None,
+    is_causal: bool | None,
+    kwargs: Mapping[str, Any],
+) -> Tensor | None:
+    """Return the mask of a packed row, from positions that restart or from the offsets given.
+
+    A ``PackedMask``, or its matrix while compiling.
+
+    Offsets are those of transformers' flash attention: ``cu_seq_lens_q`` and the like. They hold
+    where there is no mask, or one of positions that restart.
+    """
+    n = query.shape[2]
+    offsets = kwargs.get("cu_seq_lens_q")
+    by_positions = attention_mask if isinstance(attention_mask, PackedMask) else None
+    if offsets is None or len(query) != 1 or key.shape[2] != n:
+        return by_positions
+    if attention_mask is not None and by_positions is None:
+        return None
+    if by_positions is not None:
+        is_causal, window = by_positions.is_causal, by_positions.window
+    else:
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        size = kwargs.get("sliding_window")
+        window = None if size is None else (size - 1, 0) if is_causal else (size, size)
+    if torch.compiler.is_compiling():
+        return packed_matrix(offsets, n, is_causal=bool(is_causal), window=window)
+    longest = kwargs.get("max_length_q")
+    return PackedMask(
+        offsets.int(),
+        n,
+        is_causal=bool(is_causal),
+        window=window,
+        longest=None if longest is None else int(longest),
+    )
 
 
 def entmax_explicit_attention_forward(

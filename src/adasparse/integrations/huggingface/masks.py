@@ -17,7 +17,12 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from adasparse.integrations.huggingface.internals import is_tracing, sliding_window_of
+from adasparse.integrations.huggingface.internals import (
+    is_tracing,
+    packed_rows_of,
+    sliding_window_of,
+)
+from adasparse.integrations.packing import PackedMask
 
 _NOTE = "_adasparse_note"
 
@@ -98,6 +103,10 @@ def entmax_mask(
     is_bidirectional = mask_function is bidirectional_mask_function or (
         allow_is_bidirectional_skip and not is_local
     )
+    if attention_mask is None and batch_size == 1 and q_length == kv_length:
+        packed = _packed_mask(mask_function, kv_length)
+        if packed is not None:
+            return packed
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     lengths = None
     if padding is None:
@@ -141,6 +150,22 @@ def entmax_mask(
         return mask
     is_causal, window = local
     return _with_note(mask, is_causal, lengths, window)
+
+
+def _packed_mask(mask_function: Callable[..., Any], length: int) -> PackedMask | None:
+    """Return the mask of a packed row, causal or within a window; None if it is anything else."""
+    found = packed_rows_of(mask_function)
+    if found is None:
+        return None
+    numbers, inner = found
+    local = (True, None) if inner is causal_mask_function else sliding_window_of(inner)
+    if local is None or numbers.shape != (1, length) or is_tracing(numbers):
+        return None
+    starts = torch.nonzero(numbers[0].diff()).flatten() + 1
+    end = torch.tensor([0, length], device=numbers.device)
+    offsets = torch.cat((end[:1], starts, end[1:]))
+    longest = int(offsets.diff().max())
+    return PackedMask(offsets.int(), length, is_causal=local[0], window=local[1], longest=longest)
 
 
 def entmax_explicit_mask(*args: Any, **kwargs: Any) -> Tensor | None:

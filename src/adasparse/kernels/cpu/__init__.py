@@ -3,8 +3,6 @@
 from adasparse.kernels.cpu.attention import (
     SavedSupport,
     SavedWeights,
-    attention_backward,
-    attention_forward,
     attention_only_scores,
     attention_support,
 )
@@ -17,10 +15,12 @@ from adasparse.kernels.cpu.native import (
     missing_reason,
     use_isa,
 )
+from adasparse.kernels.cpu.packed import SavedPacked, attention_backward, attention_forward
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
 __all__ = [
     "SavedLoss",
+    "SavedPacked",
     "SavedSupport",
     "SavedWeights",
     "attention_backward",

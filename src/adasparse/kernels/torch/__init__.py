@@ -1,8 +1,8 @@
 """The backend ``torch``: PyTorch alone, for every device.
 
 Besides the functions of ``Kernels`` it has the parts that higher derivatives are made of:
-``attention_scores``, ``with_sinks``, ``weighted_values`` and ``loss_gradient`` are differentiable any number of
-times, and so are ``entmax_backward`` and ``entmax_tangent``.
+``attention_scores``, ``with_sinks``, ``weighted_values`` and ``loss_gradient`` are differentiable
+any number of times, and so are ``entmax_backward`` and ``entmax_tangent``.
 """
 
 from adasparse.kernels.torch.attention import (
