@@ -133,7 +133,8 @@ def _packed_backward(
     query, key, value = problem.query, problem.key, problem.value
     _, heads, total, _ = query.shape
     by_query, by_key, by_value = (attention.empty_rows(x.shape, query) for x in (query, key, value))
-    if sum(offsets.used) < key.shape[2]:  # of keys that no sequence uses
+    used = sum(k for s, k in enumerate(offsets.used) if offsets.query[s + 1] > offsets.query[s])
+    if used < key.shape[2]:  # no query sees some keys
         by_key.zero_()
         by_value.zero_()
     by_row = {
