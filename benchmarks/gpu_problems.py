@@ -1,5 +1,7 @@
 """Attention problems without data, and the launches that they lead to."""
 
+from dataclasses import replace
+
 import torch
 
 from adasparse.kernels.problem import AttentionProblem
@@ -20,6 +22,8 @@ def problem(
     length: int = 4096,
     is_causal: bool = False,
 ) -> AttentionProblem:
+    """Two sequences of ``length`` tokens; ``alpha`` None is a tensor with one for each head."""
+
     def tensor() -> torch.Tensor:
         return torch.empty(2, heads, length, dim, dtype=dtype, device="meta")
 
@@ -32,13 +36,61 @@ def problem(
     )
 
 
+def with_every_option(plain: AttentionProblem) -> AttentionProblem:
+    """The same with every option of a batch that is not packed, each with its gradient."""
+    b, h, q, _ = plain.query.shape
+    per_head = torch.empty(h, dtype=torch.float64, device="meta")
+    return replace(
+        plain,
+        mask=torch.empty(b, 1, q, plain.key.shape[2], device="meta"),
+        key_lengths=torch.empty(b, dtype=torch.int64, device="meta"),
+        slopes=per_head,
+        sinks=per_head,
+        seed=torch.empty((), dtype=torch.int64, device="meta"),
+        dropout_p=0.1,
+        is_causal=True,
+        window_left=100,
+        softcap=30.0,
+    )
+
+
+def packed(plain: AttentionProblem) -> AttentionProblem:
+    """A packed batch of two sequences."""
+    _, h, n, _ = plain.query.shape
+    query, key, value = (
+        x.reshape(1, h, 2 * n, x.shape[3]) for x in (plain.query, plain.key, plain.value)
+    )
+    starts = torch.empty(3, dtype=torch.int32, device="meta")
+    return replace(
+        plain, query=query, key=key, value=value, cu_seq_q=starts, cu_seq_k=starts, max_q=n, max_k=n
+    )
+
+
+def in_pages(plain: AttentionProblem, page_size: int = 64) -> AttentionProblem:
+    """A packed batch of two sequences whose keys and values lie in pages."""
+    _, h, n, _ = plain.query.shape
+    pages = -(-n // page_size)
+    key, value = (
+        x.new_empty(40, page_size, h, x.shape[3]).transpose(1, 2) for x in (plain.key, plain.value)
+    )
+    return replace(
+        packed(plain),
+        key=key,
+        value=value,
+        cu_seq_k=None,
+        block_table=torch.empty(2, pages, dtype=torch.int32, device="meta"),
+        key_lengths=torch.empty(2, dtype=torch.int64, device="meta"),
+    )
+
+
 def launches(
     target: str, attention: AttentionProblem, tiles: tuning.Tiles | None = None
 ) -> list[ahead.Call]:
-    """Launches of a forward and a backward, the gradient of a tensor alpha included."""
+    """Launches of a forward and a backward with all gradients, that of a tensor alpha included."""
     needs = {"query", "key", "value"}
     if attention.alpha.device.type == "meta":
         needs.add("alpha")
+    needs |= {x for x in ("mask", "slopes", "sinks") if getattr(attention, x) is not None}
     with ahead.recorded(target, tiles) as calls:
         out, saved = attention_forward(attention, keep=True)
         attention_backward(attention, saved, torch.empty_like(out), frozenset(needs))

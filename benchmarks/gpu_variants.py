@@ -5,16 +5,16 @@ python benchmarks/gpu_variants.py
 
 import collections
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import torch
-from gpu_problems import MAPS, launches, problem
+from gpu_problems import MAPS, in_pages, launches, packed, problem, with_every_option
 
-from adasparse.kernels.problem import AttentionProblem, LossProblem
+from adasparse.kernels.problem import LossProblem
 from adasparse.kernels.triton import ahead
-from adasparse.kernels.triton.attention import attention_backward, attention_forward
-from adasparse.kernels.triton.decode import attention_paged
+from adasparse.kernels.triton.attention import attention_forward
 from adasparse.kernels.triton.losses import loss_backward, loss_forward
 from adasparse.kernels.triton.rows import entmax_backward, entmax_forward
 
@@ -26,38 +26,34 @@ TARGET = "sm_90"
 
 def attention_calls(alpha: float | None, heads: int, length: int) -> list[ahead.Call]:
     plain = problem(64, torch.bfloat16, alpha, heads=heads, length=length, is_causal=True)
-    calls = launches(TARGET, plain)
-    # The same with every option, a broadcast mask with a gradient among them.
-    mask = torch.empty(2, 1, length, length, device="meta")
-    lengths = torch.empty(2, dtype=torch.int64, device="meta")
-    slopes = torch.empty(heads, dtype=torch.float64, device="meta")
-    full = AttentionProblem(
-        **{**vars(plain), "mask": mask, "key_lengths": lengths, "slopes": slopes,
-           "seed": torch.tensor(1), "dropout_p": 0.1}
-    )  # fmt: skip
-    needs = frozenset({"query", "key", "value", "mask", "slopes"})
-    with ahead.recorded(TARGET) as more:
-        out, saved = attention_forward(full, keep=True)
-        attention_backward(full, saved, torch.empty_like(out), needs)
-    for call in more:
-        call.constants["options"] = "all options"
-    return [*calls, *more]
+    sets = {
+        "": plain,
+        "all options": with_every_option(plain),
+        "packed": packed(plain),
+    }
+    return _named({name: launches(TARGET, attention) for name, attention in sets.items()})
 
 
 def decoding_calls(alpha: float | None, heads: int, length: int) -> list[ahead.Call]:
     plain = problem(64, torch.bfloat16, alpha, heads=heads, length=max(length, 512))
-    one = AttentionProblem(**{**vars(plain), "query": plain.query[:, :, :1]})
-    lengths = torch.empty(2, dtype=torch.int64, device="meta")
-    page = torch.empty(40, 64, heads, 64, dtype=torch.bfloat16, device="meta")
-    paged = AttentionProblem(**{**vars(one), "key": page, "value": page, "key_lengths": lengths})
-    pages = torch.empty(2, max(length, 8), dtype=torch.int32, device="meta")
-    with ahead.recorded(TARGET) as calls:
-        attention_forward(one, keep=False)
-        num_plain = len(calls)
-        attention_paged(paged, pages)
-    for n, call in enumerate(calls):
-        call.constants["options"] = "decoding" if n < num_plain else "decoding, pages"
-    return calls
+    one = replace(plain, query=plain.query[:, :, :1])
+    sets = {
+        "decoding": one,
+        "decoding, packed": replace(packed(plain), query=one.query.transpose(0, 2), max_q=1),
+        "decoding, pages": replace(in_pages(plain), query=one.query.transpose(0, 2), max_q=1),
+    }
+    found = {}
+    for name, attention in sets.items():
+        with ahead.recorded(TARGET) as found[name]:
+            attention_forward(attention, keep=False)
+    return _named(found)
+
+
+def _named(found: dict[str, list[ahead.Call]]) -> list[ahead.Call]:
+    for name, calls in found.items():
+        for call in calls:
+            call.constants["options"] = name
+    return [call for calls in found.values() for call in calls]
 
 
 def row_calls(alpha: float | None, heads: int, length: int) -> list[ahead.Call]:

@@ -129,8 +129,9 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
                 Address value, const Strides& value_strides, Address alpha,
                 const Strides& alpha_strides, MaskKind mask_kind, Address mask,
                 const Strides& mask_strides, Address key_lengths, Address slopes, Address sinks,
-                double scale, double softcap, bool is_causal, int64_t window_left, int64_t window_right, int64_t window_position,
-                double dropout_p, uint64_t seed, int threads) {
+                double scale, double softcap, bool is_causal, int64_t window_left,
+                int64_t window_right, int64_t window_position, double dropout_p, uint64_t seed,
+                int threads) {
   new (self) AttentionInput{
       .is_double = is_double,
       .batch = batch,
@@ -222,13 +223,13 @@ void move(SavedSupport& self, Address offsets, Address is_dense, Address index, 
             at<void>(weight));
 }
 
-void make_backward(
-    AttentionBackward* self, const AttentionInput& input, Address grad, const Strides& grad_strides, Address weights,
-    Address state, Address offsets, Address index, Address weight, Address is_dense,
-    Address sink_weights, Address grad_query, const Strides& grad_query_strides, Address grad_key,
-    const Strides& grad_key_strides, Address grad_value, const Strides& grad_value_strides,
-    Address grad_alpha, Address grad_slopes, Address grad_sinks, Address grad_mask,
-    const Strides& grad_mask_strides) {
+void make_backward(AttentionBackward* self, const AttentionInput& input, Address grad,
+                   const Strides& grad_strides, Address weights, Address state, Address offsets,
+                   Address index, Address weight, Address is_dense, Address sink_weights,
+                   Address grad_query, const Strides& grad_query_strides, Address grad_key,
+                   const Strides& grad_key_strides, Address grad_value,
+                   const Strides& grad_value_strides, Address grad_alpha, Address grad_slopes,
+                   Address grad_sinks, Address grad_mask, const Strides& grad_mask_strides) {
   const Strides& mask = grad_mask_strides;
   new (self) AttentionBackward{
       .in = input,
@@ -317,9 +318,8 @@ void bind_attention(nb::module_& m) {
            "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
            "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
            "key_lengths"_a = 0, "slopes"_a = 0, "sinks"_a = 0, "scale"_a, "softcap"_a = 0.,
-           "is_causal"_a = false,
-           "window_left"_a = -1, "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0.,
-           "seed"_a = 0, "threads"_a);
+           "is_causal"_a = false, "window_left"_a = -1, "window_right"_a = -1,
+           "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0, "threads"_a);
   nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
       .def(nb::init<const AttentionInput&>(), "input"_a)
       .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,
@@ -339,7 +339,8 @@ void bind_attention(nb::module_& m) {
   m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
   m.def("attention_scores", &attention_scores, "input"_a, unlocked,
         "Computes scores and nothing else, to measure them.");
-  nb::class_<AttentionBackward>(m, "AttentionBackward", "One backward call: what the forward saved.")
+  nb::class_<AttentionBackward>(m, "AttentionBackward",
+                                "One backward call: what the forward saved.")
       .def("__init__", &make_backward, "input"_a, nb::kw_only(), "grad"_a, "grad_strides"_a,
            "weights"_a = 0, "state"_a = 0, "offsets"_a = 0, "index"_a = 0, "weight"_a = 0,
            "is_dense"_a = 0, "sink_weights"_a = 0, "grad_query"_a, "grad_query_strides"_a,
@@ -394,6 +395,13 @@ NB_MODULE(_native, m) {
       "use_isa",
       [](const std::string& name) { adasparse::use_kernels(adasparse::kernels_named(name)); },
       "name"_a, "Switches to another instruction set.");
+  m.def(
+      "screening", [] { return std::string(adasparse::name_of(adasparse::screening())); },
+      "Returns whether attention screens its scores in int8: auto, off or forced.");
+  m.def(
+      "use_screening",
+      [](const std::string& name) { adasparse::use_screening(adasparse::screening_named(name)); },
+      "name"_a, "Switches the screening of scores; results stay the same.");
   m.attr("has_openmp") = adasparse::has_openmp();
   bind_rows(m);
   bind_attention(m);

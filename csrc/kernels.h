@@ -85,8 +85,8 @@ struct WritableRows {
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
 // Scores are scale <q_i, k_j>, bounded by softcap, - slope |i + k - q - j| + mask; see
-// AttentionProblem in Python. All numbers are float, or double if is_double. Which keys a query sees follows from key_lengths,
-// is_causal and the window: attention/visible.h.
+// AttentionProblem in Python. All numbers are float, or double if is_double. Which keys a query
+// sees follows from key_lengths, is_causal and the window: attention/visible.h.
 struct AttentionInput {
   bool is_double;
   int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
@@ -169,8 +169,12 @@ struct Kernels {
   void (*attention_backward)(const AttentionBackward&);
 };
 
+#if defined(__aarch64__)
+extern const Kernels kNeonKernels;  // every processor of this kind has NEON: it is the baseline
+#else
 extern const Kernels kBaselineKernels;
-#if defined(ADASPARSE_X86)
+#endif
+#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 #endif

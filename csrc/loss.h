@@ -164,9 +164,29 @@ void loss_forward_rows(const LossForward& a, int64_t first, int64_t last, double
   });
 }
 
+// Writes the weights of a row times `factor`; returns the derivative of its conjugate with respect
+// to alpha if wanted. A function of its own, so that it is compiled once for all types of elements.
+template <class T, class Map>
+double weights_of_loss(const Map& map, const T* row, int64_t n, const Normalizer& solved, T factor,
+                       bool with_alpha, T* to) {
+  using V = Vec<T>;
+  V by_alpha{};
+  double total = 0;
+  int64_t pending = 0;
+  for_each_support(map, row, n, solved, [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+    store_first(to + j, p * broadcast<T>(factor), count);
+    if (!with_alpha) return;
+    by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
+    if (++pending % kChunkPairs == 0) {
+      total += sum_lanes<T>(by_alpha);
+      by_alpha = V{};
+    }
+  });
+  return total + sum_lanes<T>(by_alpha);
+}
+
 template <class IO, class T>
 void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, double alpha) {
-  using V = Vec<T>;
   constexpr bool direct = std::is_same_v<IO, T>;
   const int64_t n = a.n;
   Scratch<T> in(direct ? 1 : n), out(direct ? 1 : n);
@@ -194,21 +214,9 @@ void loss_backward_rows(const LossBackward& a, int64_t first, int64_t last, doub
       const Normalizer solved{state[0], state[1], state[2]};
       const double mass = a.grad[i] * target.mass();
       if (solved.is_regular()) {
-        const V factor = broadcast<T>(static_cast<T>(mass));
-        V by_alpha{};
-        double total = 0;
-        int64_t pending = 0;
-        for_each_support(map, row, n, solved,
-                         [&](V u, V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
-                           store_first(grad + j, p * factor, count);
-                           if (!a.grad_alpha) return;
-                           by_alpha += conjugate_by_alpha<T>(u, p, map.eps());
-                           if (++pending % kChunkPairs == 0) {
-                             total += sum_lanes<T>(by_alpha);
-                             by_alpha = V{};
-                           }
-                         });
-        if (a.grad_alpha) a.grad_alpha[i] = mass * (total + sum_lanes<T>(by_alpha));
+        const double by_alpha = weights_of_loss(map, row, n, solved, static_cast<T>(mass),
+                                                a.grad_alpha != nullptr, grad);
+        if (a.grad_alpha) a.grad_alpha[i] = mass * by_alpha;
       } else {
         const bool is_nan = std::isnan(solved.max);
         if (a.grad_alpha && is_nan) a.grad_alpha[i] = solved.max;

@@ -9,7 +9,7 @@ namespace adasparse {
 namespace ADASPARSE_ISA {
 
 // Rows of a register tile, which is two vectors wide: as many accumulators as there are registers.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileRows = 12;
 #elif defined(__AVX2__)
 constexpr int kTileRows = 6;

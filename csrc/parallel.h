@@ -34,7 +34,7 @@ class TaskQueues {
 void run_in_threads(int threads, TaskQueues& queues, void* context,
                     void (*run)(void* context, TaskQueues& queues, int thread));
 
-// Whether threads are those of OpenMP, which PyTorch shares.
+// Whether threads are those of PyTorch's OpenMP runtime. It must be loaded before the first call.
 bool has_openmp();
 
 // Calls body(work, i) for i in [0, total). Every thread has a `work` of its own, made by make().

@@ -69,6 +69,19 @@ constexpr int64_t kUnpackedQueries = 3;
 constexpr int64_t kFewKeys = 4;
 // Candidates of a row that are not worth a better bound of its normalizer.
 constexpr int64_t kLooseCandidates = 128;
+// The bound of a normalizer, before its row is solved, is a multiple of this above the maximum,
+// found once the sum of weights is within kSettledMass of one: a larger step leaves more
+// candidates, a smaller one decides more often on which side of a multiple the root lies.
+constexpr double kSettledStep = 1. / 32, kSettledMass = 2e-3;
+// Scores are screened in int8 first for rows of at least this many keys and this head size, where
+// this many queries share the codes of a head of keys,
+constexpr int64_t kScreenedKeys = 320, kScreenedSize = 16, kScreenedQueries = 48;
+// if at most this share of the first chunk of keys are candidates by their scores (one row), and as
+// long as at most this share of the keys is left by the codes (all rows).
+constexpr double kScreenedSample = 0.25, kScreenedShare = 0.15;
+// Keys whose codes are scored before candidates are taken: a strip of their scores fits an L2
+// cache.
+constexpr int64_t kScannedKeys = 4096;
 // Heads of single queries (decoding) that one task scores, one sequence per lane.
 constexpr int64_t kDecodeHeads = 8;
 

@@ -59,8 +59,8 @@ struct BackwardRows {
   // `by_score` may hold sigma, and is left with scale * gradient of the products; `by_weight` is
   // left with anything.
   template <bool HasSigma = false>
-  void row_gradients(int64_t head, int64_t i, const T* weight, T* by_weight,
-                     const int32_t* index, int64_t first, int64_t n, T* by_score) const {
+  void row_gradients(int64_t head, int64_t i, const T* weight, T* by_weight, const int32_t* index,
+                     int64_t first, int64_t n, T* by_score) const {
     const int64_t number = head * in.q + i;
     const double alpha = alpha_of(in, head / in.heads, head % in.heads, i);
     double by_alpha = 0;

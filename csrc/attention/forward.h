@@ -19,6 +19,7 @@ void attention_forward_in(const AttentionForward& a) {
   Scratch<T> panels(pack_now ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
   if (pack_now)
     pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
+  const ScreenedKeys coded(in, pack_now && !a.is_scores_only && may_screen(in));
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
   const int64_t together = is_whole ? heads_together(in, in.heads) * blocks : 1;
@@ -30,6 +31,7 @@ void attention_forward_in(const AttentionForward& a) {
       work.packed = group;
       head.panels = work.panels.get();
     }
+    head.coded = coded.at(head.number / (in.heads / in.groups));
     const int64_t first = number % blocks * kBlockRows;
     const int64_t last = smaller(in.q, first + kBlockRows);
     ForwardBlock<T> block{.a = a,

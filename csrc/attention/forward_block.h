@@ -3,12 +3,14 @@
 //
 // A strip takes one of three routes. Few keys: rows are solved one per lane. A sparse map:
 // candidates are selected as scores are computed, chunk by chunk, so that only these are stored;
-// where they turn out to be many, all scores come first. Other maps, and rows that leave hardly a
+// where they are few, they are found in int8 and no other scores are computed (screen.h); where
+// they are many, all scores come first. Other maps, and rows that leave hardly a
 // key out: scores stay whole until the row is solved.
 #pragma once
 
 #include "attention/dropout.h"
 #include "attention/scores.h"
+#include "attention/screen.h"
 #include "attention/support.h"
 #include "entmax/solve_lanes.h"
 #include "entmax/solve_row.h"
@@ -21,19 +23,22 @@ template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(most_columns(in, kStripRows) + (in.sinks ? kColumns : 0)),
-        scores(larger(kStripRows * larger(columns, kChunkKeys), kBlockRows * kLaneKeys)),
+        scores(larger(kStripRows * (larger(columns, kChunkKeys) + kRowPadding),
+                      kBlockRows * kLaneKeys)),
         values(kStripRows * list_size()),
         indices(kStripRows * list_size()),
         row(list_size()),
         solver(larger(list_size(), 3 * kLaneKeys * int64_t{Lanes<T>::count})),
         sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
-        panels(in.k <= kWholeKeys ? panel_size<T>(in.k, in.d) + 1 : 1) {}
+        panels(in.k <= kWholeKeys ? panel_size<T>(in.k, in.d) + 1 : 1),
+        screen(in.d) {}
   ~AttentionWork() {
     std::free(passing.index);
     std::free(passing.weight);
   }
   AttentionWork(const AttentionWork&) = delete;
   AttentionWork& operator=(const AttentionWork&) = delete;
+  static constexpr int64_t kRowPadding = 16;
   int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
 
   int64_t columns;  // of a strip
@@ -46,6 +51,7 @@ struct AttentionWork {
   Scratch<T> panels;    // packed keys of a group of heads, if they are few
   int64_t packed = -1;  // the number of that group
   Candidates<T> candidates[kStripRows];
+  ScreenedStrip screen;
   SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not saved
 };
 
@@ -305,6 +311,84 @@ struct ForwardBlock {
     }
   }
 
+  // Finds the keys of every row that can be candidates, and computes their scores. Returns false,
+  // with nothing done, if there are too many for that to pay.
+  template <class Map>
+  bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+    const bool is_forced = screening() == Screening::kForced;
+    const int64_t n = columns.count;
+    Candidates<T>* candidates = work.candidates;
+    work.screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
+                      static_cast<float>(a.in.scale));
+    for (int64_t r = 0; r < rows; ++r) {
+      start_candidates(r);
+      candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
+    }
+    int64_t left = 0;
+    for (int64_t j = 0; j < n; j += kScannedKeys) {
+      scan_codes(i, rows, columns, j);
+      left = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        take_codes(map.eps(), i, r, columns, j);
+        left += candidates[r].count;
+      }
+      const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
+      if (!is_forced && static_cast<double>(left) > kScreenedShare * scanned) return false;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      Candidates<T>& mine = candidates[r];
+      if (n > kScannedKeys) mine.keep_above_cut();
+      const KeyRange visible = visible_keys(a.in, head.length, i + r);
+      score_some(head.query + (i + r) * head.query_row, head.key, head.key_row, mine.index,
+                 mine.count, a.in.d, static_cast<T>(a.in.scale), mine.value);
+      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
+    }
+    return true;
+  }
+  // Lower bounds of the scores of up to kScannedKeys keys from column j on.
+  void scan_codes(int64_t i, int64_t rows, const Columns& columns, int64_t j) {
+    const bool is_biased = head.slope != 0 || a.in.mask_kind != MaskKind::kNone;
+    const KeyRange common{visible_keys(a.in, head.length, i + rows - 1).first,
+                          visible_keys(a.in, head.length, i).last};
+    const int64_t last = visible_keys(a.in, head.length, i + rows - 1).last;
+    for (int64_t x = j; x < smaller(columns.count, j + kScannedKeys); x += kChunkKeys) {
+      const int64_t first = columns.first + x, size = chunk_size(columns, x);
+      const bool are_final = !is_biased && common.first <= first && first + size <= common.last;
+      T* low = work.scores.get() + (x - j);
+      work.screen.score(head.coded, first / kCodeKeys,
+                        code_panels(smaller(last, first + size)) - first / kCodeKeys, rows, low,
+                        screened_stride(), are_final);
+      if (are_final) continue;
+      for (int64_t r = 0; r < rows; ++r) {
+        T* row = low + r * screened_stride();
+        const KeyRange visible = visible_keys(a.in, head.length, i + r);
+        finish_scores(a.in, head, i + r, first, visible, size, row);
+        work.screen.add_maxima(r, row, size);
+      }
+    }
+  }
+  // Takes the candidates of row r among these keys.
+  void take_codes(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
+    const KeyRange visible = visible_keys(a.in, head.length, i + r);
+    const int64_t first = columns.first + j;
+    const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
+    if (visible.last <= first || visible.first >= first + size) return;
+    work.screen.raise(r, eps, work.candidates[r]);
+    const int64_t seen = smaller(size, round_up(visible.last - first, kColumns));
+    const T* low = work.scores.get() + r * screened_stride();
+    Candidates<T>& mine = work.candidates[r];
+    if (columns.count > kScannedKeys)
+      work.screen.template take<true>(head.coded, r, low, seen, first, mine);
+    else
+      work.screen.template take<false>(head.coded, r, low, seen, first, mine);
+  }
+  // Rows do not begin on the same lines of the cache.
+  int64_t screened_stride() const { return smaller(work.columns, kScannedKeys) + work.kRowPadding; }
+  void start_candidates(int64_t r) const {
+    work.candidates[r].start(work.values.get() + r * work.list_size(),
+                             work.indices.get() + r * work.list_size());
+  }
+
   // One row at a time, from its candidates. Returns false if the rows turn out to be broad; the
   // first chunk of keys is then scored.
   template <class Map>
@@ -312,31 +396,48 @@ struct ForwardBlock {
     T* scores = work.scores.get();
     Candidates<T>* candidates = work.candidates;
     const int64_t n = columns.count, chunk = chunk_size(columns, 0);
-    score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
     if (a.is_scores_only) {
-      for (int64_t j = kChunkKeys; j < n; j += kChunkKeys)
+      for (int64_t j = 0; j < n; j += kChunkKeys)
         score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j), scores,
                     kChunkKeys);
       return true;
     }
-    const auto start = [&](int64_t r) {
-      candidates[r].start(work.values.get() + r * work.list_size(),
-                          work.indices.get() + r * work.list_size());
+    const auto score_first = [&] {
+      score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
     };
-    bool are_many = false;
+    bool are_many = false, is_scored = false;
     if (n > kChunkKeys) {
-      Candidates<T>& sample = candidates[rows / 2];
-      start(rows / 2);
-      sample.take(scores + rows / 2 * work.columns, chunk, columns.first, map.eps());
-      const double share = static_cast<double>(sample.count) / kChunkKeys;
-      if (share > kBroadSample) return false;
+      // A sample: the first chunk of the row in the middle.
+      const int64_t middle = rows / 2;
+      T* row = scores + middle * work.columns;
+      score_strip(a.in, head, i + middle, 1, columns.first, chunk, row, work.columns);
+      start_candidates(middle);
+      candidates[middle].take(row, chunk, columns.first, map.eps());
+      const double share = static_cast<double>(candidates[middle].count) / kChunkKeys;
+      if (share > kBroadSample) {
+        score_first();
+        return false;
+      }
       are_many = share > kManySample && n <= kCachedKeys;
+      if constexpr (sizeof(T) == 4)
+        is_scored = head.coded.codes && map.eps() > 0 && map.eps() <= 1 &&
+                    (screening() == Screening::kForced || share <= kScreenedSample) &&
+                    screen_candidates(map, i, rows, columns);
     }
-    for (int64_t r = 0; r < rows; ++r) start(r);
-    take_candidates(map, i, rows, columns, are_many);
+    if (!is_scored) {
+      score_first();
+      for (int64_t r = 0; r < rows; ++r) start_candidates(r);
+      take_candidates(map, i, rows, columns, are_many);
+    }
+    solve_candidates(map, i, rows);
+    return true;
+  }
+  template <class Map>
+  void solve_candidates(const Map& map, int64_t i, int64_t rows) {
     T* weights = work.row.get();
     for (int64_t r = 0; r < rows; ++r) {
-      const Candidates<T>& mine = candidates[r];
+      Candidates<T>& mine = work.candidates[r];
+      if (sizeof(T) == 4 && mine.count > 0 && !mine.is_bad) mine.settle(map.eps());
       Entries<T> list(entries());
       const int64_t begin = list.size(), count = mine.count + sinks();
       if (a.in.sinks) mine.value[mine.count] = sink();
@@ -357,7 +458,6 @@ struct ForwardBlock {
       }
       finish_row(i + r, begin);
     }
-    return true;
   }
 
   // Whether queries [i, end) can be solved one per lane. A single one would leave the others idle.

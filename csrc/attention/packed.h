@@ -1,5 +1,5 @@
-// Packed batches: sequences of any lengths one after another. Every sequence is an attention call of
-// its own, of views of the whole; short ones run side by side, one per thread, and long ones one
+// Packed batches: sequences of any lengths one after another. Every sequence is an attention call
+// of its own, of views of the whole; short ones run side by side, one per thread, and long ones one
 // after another, on all threads. Results are those of the calls. Compiled once, not per instruction
 // set.
 #pragma once

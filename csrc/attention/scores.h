@@ -1,6 +1,7 @@
 // The scores of attention: a strip of queries against some keys, masked and biased.
 #pragma once
 
+#include "attention/quantize.h"
 #include "attention/softcap.h"
 #include "attention/visible.h"
 #include "matrix.h"
@@ -23,6 +24,7 @@ struct Head {
   const T* key;
   int64_t key_row;
   const T* panels;  // packed keys, or null where queries are too few for packing to pay
+  CodedKeys coded;  // int8 keys; null codes where scores are not screened
   const T* value;
   int64_t value_row;
   const void* mask;
@@ -208,6 +210,7 @@ Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
       .key = key.at(b, g),
       .key_row = key.row,
       .panels = panels ? panels + (b * in.groups + g) * panel_size<T>(in.k, in.d) : nullptr,
+      .coded = {},
       .value = value.at(b, g),
       .value_row = value.row(),
       .mask = static_cast<const char*>(in.mask) + at * static_cast<int64_t>(mask_size<T>(in)),

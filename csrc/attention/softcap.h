@@ -7,9 +7,9 @@
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-// tanh(x), any x; NaN stays NaN. Error: a few units in the last place. Near zero by Taylor's series,
-// whose ratio of terms is at most (2 * 0.25 / pi)^2 there, else from e^(-2|x|), where nothing
-// cancels.
+// tanh(x), any x; NaN stays NaN. Error: a few units in the last place. Near zero by Taylor's
+// series, whose ratio of terms is at most (2 * 0.25 / pi)^2 there, else from e^(-2|x|), where
+// nothing cancels.
 template <class T>
 ADASPARSE_INLINE Vec<T> tanh_of(Vec<T> x) {
   using V = Vec<T>;
@@ -23,8 +23,8 @@ ADASPARSE_INLINE Vec<T> tanh_of(Vec<T> x) {
                     -443861162. / 1856156927625., 18888466084. / 194896477400625.,
                     -113927491862. / 2900518163668125.);
   const V far = (1 - e) / (1 + e);
-  const V value = select(greater(broadcast<T>(T(0.25)), size), x * series,
-                         select(greater(V{}, x), -far, far));
+  const V value =
+      select(greater(broadcast<T>(T(0.25)), size), x * series, select(greater(V{}, x), -far, far));
   return select(is_nan(x), x, value);
 }
 
@@ -47,7 +47,8 @@ void multiply_by_cap_slope(const T* products, T factor, int64_t n, T* gradients)
     const V slope = e / ((1 + e) * (1 + e)) * T(4);
     const V g = load_first(gradients + j, count, T(0));
     const V zero{};
-    store_first(gradients + j, select(greater(g, zero) | greater(zero, g) | is_nan(g), g * slope, zero), count);
+    store_first(gradients + j,
+                select(greater(g, zero) | greater(zero, g) | is_nan(g), g * slope, zero), count);
   });
 }
 

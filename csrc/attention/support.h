@@ -152,8 +152,9 @@ struct Candidates {
   void raise(double to, double eps) {
     if (!(to > bound)) return;
     bound = to;
-    // Rounded down a little: an extra candidate costs nothing, a lost one would be wrong.
-    cut = static_cast<T>(to - 1 / eps - 1e-6 * (std::fabs(to) + 1 / eps));
+    // Rounded down a little: an extra candidate costs nothing, a lost one would be wrong. Settling
+    // may go back by a step.
+    cut = static_cast<T>(to - 1 / eps - kSettledStep - 1e-6 * (std::fabs(to) + 1 / eps));
   }
 
   // Takes n scores, a multiple of kTileScores, of columns from `first` on.
@@ -218,6 +219,68 @@ struct Candidates {
     count += taken;
   }
 
+  // Which candidates are left, and what is known of their normalizer, depends on the way they were
+  // found; from here on it does not. Where F is the sum of weights of the cheap map below, the
+  // bound becomes the largest multiple of kSettledStep above the maximum at which F > 1, and scores
+  // above its cut stay. All of these were found, since no bound lay above the root of F and every
+  // cut was lower by a step. F at a multiple is summed one by one: scores of weight zero, of which
+  // there may be more or less, change nothing.
+  __attribute__((noinline)) void settle(double eps) {
+    pad();
+    const T top = RowMaximum<T>(value, count).max;
+    is_bad = std::isnan(top);
+    if (top == -std::numeric_limits<T>::infinity()) count = 0;
+    if (is_bad || count == 0) return;
+    const double max = static_cast<double>(top);
+    double step = 0;
+    with_lower_map<T>(eps, [&](const auto& map) {
+      double c = larger(bound - max, 0.);
+      double mass;
+      // F falls by at least 1 for every 1 that c rises, as long as it is above 1.
+      for (int round = 0;; ++round) {
+        const Sums sums = sum_row(map, value, count, top, c, static_cast<T*>(nullptr));
+        mass = sums.mass;
+        if (!(mass > 1 + kSettledMass) || round == kMaxSteps) break;
+        c += map.step(sums.mass, sums.slope);
+      }
+      const double above = larger(mass - 1, 0.) + 1e-4;
+      step = std::floor((c + above) / kSettledStep);
+      if (step * kSettledStep > c - 1e-4 && !has_more_than_one(map.eps(), top, step * kSettledStep))
+        --step;
+    });
+    const double c = larger(step, 0.) * kSettledStep;
+    bound = max + c;
+    const Vec<T> below = broadcast(static_cast<T>(c - 1 / eps)), shift = broadcast(top);
+    keep([&](Vec<T> s) ADASPARSE_INLINE_BODY { return greater(s - shift, below); });
+    pad();
+  }
+  void pad() {
+    const int64_t before = count;
+    count = pad_scores(value, count);
+    fill(index + before, count - before, int32_t{0});
+  }
+  bool has_more_than_one(double eps, T top, double c) const {
+    double mass = 0;
+    for (int64_t e = 0; e < count; ++e) {
+      const double t = 1 + eps * (static_cast<double>(value[e] - top) - c);
+      if (t > 0) mass += eps == 1 ? t : t * t;
+    }
+    return mass > 1;
+  }
+
+  // Keeps the candidates for which chosen(scores) is true.
+  template <class Chosen>
+  ADASPARSE_INLINE void keep(const Chosen& chosen) {
+    int64_t kept = 0;
+    for_each_vector(value, count, [&](Vec<T> s, int lanes, int64_t j) ADASPARSE_INLINE_BODY {
+      const IntVec<T> column = load_index<T>(index + j, lanes);
+      const Mask<T> mine = chosen(s);
+      compress_index<T>(index + kept, mine, column);
+      kept += compress_store<T>(value + kept, mine, s);
+    });
+    count = kept;
+  }
+
   // Computes the bound from the present candidates and drops those below the new cut.
   void tighten(double eps) {
     // Scores are read minus the bound, which takes the place of the maximum, with a normalizer of
@@ -232,15 +295,12 @@ struct Candidates {
       }
       raise(static_cast<double>(shift) + c * (1 - 1e-6), eps);
     });
+    keep_above_cut();
+    tightened = count;
+  }
+  void keep_above_cut() {
     const Vec<T> below = broadcast(cut);
-    int64_t kept = 0;
-    for_each_vector(value, count, [&](Vec<T> s, int lanes, int64_t j) ADASPARSE_INLINE_BODY {
-      const IntVec<T> column = load_index<T>(index + j, lanes);
-      const Mask<T> above = greater_or_nan(s, below);
-      compress_index<T>(index + kept, above, column);
-      kept += compress_store<T>(value + kept, above, s);
-    });
-    count = tightened = kept;
+    keep([&](Vec<T> s) ADASPARSE_INLINE_BODY { return greater_or_nan(s, below); });
   }
 };
 

@@ -131,7 +131,18 @@ int64_t pack_candidates(const T* row, int64_t n, T max, double eps, double c, T*
   return packed;
 }
 
-// The same, unless a sample of the first scores shows that hardly any would be left out: then -1.
+// Fills packed scores up to whole pairs of vectors with some that have no weight, so that sums need
+// no partial vector; returns how many there are then.
+template <class T>
+int64_t pad_scores(T* scores, int64_t count) {
+  constexpr int64_t pair = 2 * Lanes<T>::count;
+  const int64_t padded = (count + pair - 1) / pair * pair;
+  for (; count < padded; ++count) scores[count] = -std::numeric_limits<T>::infinity();
+  return padded;
+}
+
+// pack_candidates, unless a sample of the first scores shows that hardly any would be left out:
+// then -1.
 template <class T>
 int64_t pack_few_candidates(const T* row, int64_t n, T max, double eps, double c, T* to) {
   const int64_t sample = smaller(n, kSampledVectors * Lanes<T>::count);

@@ -74,7 +74,7 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
     if (guess.packed >= 0)
       packed = pack_candidates(scratch, guess.packed, T(0), eps, guess.bound, scratch);
     else if (Map::kIsCheap)
-      packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
+      packed = pad_scores(scratch, pack_candidates(row, n, top.max, eps, guess.bound, scratch));
     else if (eps > 0)
       packed = pack_few_candidates(row, n, top.max, eps, guess.bound, scratch);
     if (packed >= 0) {
@@ -82,7 +82,8 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       count = packed;
       shift = 0;
     }
-    double low = 0, high = normalizer_of(std::log(static_cast<double>(n)), eps);
+    double low = 0, high = 1 / eps;
+    if (!Map::kIsCheap) high = normalizer_of(std::log(static_cast<double>(n)), eps);
     double c = guess.c > guess.bound && guess.c < high ? guess.c : guess.bound;
     double width = high;
     Sums sums;

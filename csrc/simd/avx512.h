@@ -97,6 +97,30 @@ ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {
                   _mm512_maskz_compress_pd(mask, reinterpret_cast<__m512d>(v))));
   return __builtin_popcount(chosen);
 }
+// See vector.h. Quarters of the result come straight from memory, so that only 4 x 4 numbers are
+// left to transpose.
+template <>
+struct ColumnLoader<float> {
+  static constexpr int count = 4;
+  static ADASPARSE_INLINE void load(const float* const* rows, int64_t t, FloatVector* to) {
+    __m512 quads[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      quads[i] = _mm512_castps128_ps512(_mm_loadu_ps(rows[i] + t));
+      quads[i] = _mm512_mask_broadcast_f32x4(quads[i], 0x00F0, _mm_loadu_ps(rows[4 + i] + t));
+      quads[i] = _mm512_mask_broadcast_f32x4(quads[i], 0x0F00, _mm_loadu_ps(rows[8 + i] + t));
+      quads[i] = _mm512_mask_broadcast_f32x4(quads[i], 0xF000, _mm_loadu_ps(rows[12 + i] + t));
+    }
+    const __m512 low01 = _mm512_unpacklo_ps(quads[0], quads[1]);
+    const __m512 low23 = _mm512_unpacklo_ps(quads[2], quads[3]);
+    const __m512 high01 = _mm512_unpackhi_ps(quads[0], quads[1]);
+    const __m512 high23 = _mm512_unpackhi_ps(quads[2], quads[3]);
+    to[0] = reinterpret_cast<FloatVector>(_mm512_shuffle_ps(low01, low23, 0x44));
+    to[1] = reinterpret_cast<FloatVector>(_mm512_shuffle_ps(low01, low23, 0xEE));
+    to[2] = reinterpret_cast<FloatVector>(_mm512_shuffle_ps(high01, high23, 0x44));
+    to[3] = reinterpret_cast<FloatVector>(_mm512_shuffle_ps(high01, high23, 0xEE));
+  }
+};
 template <class T>
 ADASPARSE_INLINE Vec<T> expand_load(const T* from, Mask<T> mask) {
   if constexpr (sizeof(T) == 4)

@@ -1,5 +1,5 @@
-// Any processor, by the vector extensions of GCC and Clang alone. Comments here hold for avx512.h
-// and avx2.h, too, which offer the same functions.
+// Any processor, by the vector extensions of GCC and Clang alone. Comments here hold for avx512.h,
+// avx2.h and neon.h, too, which offer the same functions.
 #pragma once
 
 #include "simd/lane_masks.h"

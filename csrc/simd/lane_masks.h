@@ -1,5 +1,5 @@
-// Comparisons without a register of masks, AVX2 and the baseline: a mask is a vector with all bits
-// of its true lanes set.
+// Comparisons without a register of masks, AVX2, NEON and the baseline: a mask is a vector with all
+// bits of its true lanes set.
 #pragma once
 
 #include "simd/lanes.h"

@@ -87,6 +87,10 @@ template <class T>
 ADASPARSE_INLINE void store_part(T* to, Vec<T> v, int count) {
   std::memcpy(to, &v, sizeof(T) * static_cast<size_t>(count));
 }
+// Some columns of rows anywhere in memory, one row per lane: see vector.h.
+template <class T>
+struct ColumnLoader;
+
 template <class T>
 ADASPARSE_INLINE Vec<T> broadcast(T x) {
   return Vec<T>{} + x;

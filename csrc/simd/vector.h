@@ -11,6 +11,8 @@
 #include "simd/avx512.h"
 #elif defined(__AVX2__)
 #include "simd/avx2.h"
+#elif defined(__aarch64__)
+#include "simd/neon.h"
 #else
 #include "simd/generic.h"
 #endif
@@ -72,6 +74,17 @@ template <class T>
 ADASPARSE_INLINE void transpose(Vec<T>* rows) {
   transpose_stage<1, T>(rows);
 }
+// to[x] = column t + x of as many rows as a vector has lanes, for x < count.
+template <class T>
+struct ColumnLoader {
+  static constexpr int count = Lanes<T>::count;
+  static ADASPARSE_INLINE void load(const T* const* rows, int64_t t, Vec<T>* to) {
+#pragma GCC unroll 16
+    for (int i = 0; i < count; ++i) to[i] = ADASPARSE_ISA::load(rows[i] + t);
+    transpose<T>(to);
+  }
+};
+
 // ---------------------------------------------------------------- two at a time
 
 // Two vectors in step. A chain of dependent operations on one vector leaves the processor idle;

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from adasparse import _interrupt as _interrupt  # first: it takes Ctrl-C while the rest loads
+from adasparse import _command as _command  # first: it speaks while the rest loads
 from adasparse import nn
 from adasparse.functional import (
     SparseWeights,

@@ -13,7 +13,8 @@ import torch
 
 import adasparse
 from adasparse.functional.backends import explain_choice
-from adasparse.kernels import cpu, reference
+from adasparse.kernels import AttentionProblem, cpu, reference
+from adasparse.kernels import triton as triton_kernels
 
 #: Packages of the optional extras.
 EXTRAS = (
@@ -34,8 +35,8 @@ FEATURES = (
 )
 
 CHECKED_ALPHAS = (1.0, 1.001, 1.5, 1.75, 2.0)
-#: Largest errors of float32 that pass the self check: of weights, and of gradients.
-WEIGHT_TOLERANCE, GRADIENT_TOLERANCE = 1e-6, 1e-4
+#: Largest errors of float32 that pass the self check: of weights, of gradients, and of attention.
+WEIGHT_TOLERANCE, GRADIENT_TOLERANCE, ATTENTION_TOLERANCE = 1e-6, 1e-4, 1e-5
 
 
 def versions() -> dict[str, str]:
@@ -115,6 +116,35 @@ def accelerators() -> list[str]:
     return found + (["mps"] if torch.backends.mps.is_available() else [])
 
 
+def gpus() -> list[dict[str, Any]]:
+    """Name, architecture, memory and runtime of each GPU that PyTorch sees."""
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        runtime = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+        found.append(
+            {
+                "device": f"cuda:{index}",
+                "name": properties.name,
+                "architecture": getattr(properties, "gcnArchName", None)
+                or f"sm_{properties.major}{properties.minor}",
+                "memory_gib": round(properties.total_memory / 2**30, 1),
+                "runtime": runtime,
+            }
+        )
+    return found
+
+
+def triton() -> dict[str, Any]:
+    """The Triton kernels, or why they cannot run here."""
+    return {
+        "version": _version_or_none("triton"),
+        "available": triton_kernels.is_available(),
+        "missing_reason": triton_kernels.why_missing(),
+        "interpreted": "cpu" in triton_kernels.devices(),
+    }
+
+
 def extras() -> dict[str, str | None]:
     """Version of each optional package, or None; none of them is imported."""
     return {name: _version_or_none(name) for name in EXTRAS}
@@ -127,16 +157,93 @@ def _version_or_none(name: str) -> str | None:
         return None
 
 
-def self_check() -> dict[str, Any]:
+def gpu_checks() -> list[dict[str, Any]]:
+    """Run the self check on each GPU, or in Triton's interpreter if that is asked for.
+
+    Returns:
+        For each device what ``self_check`` returns, errors of attention included, and ``device``
+        and ``backend``. A device that cannot run the check has ``ok`` False and an ``error``.
+    """
+    places = [(f"cuda:{index}", "auto") for index in range(torch.cuda.device_count())]
+    if triton()["interpreted"] and triton_kernels.is_available():
+        places.append(("cpu", "triton"))
+    found = []
+    for device, backend in places:
+        named = {"device": device, "backend": backend}
+        if backend == "auto":
+            named["backend"] = explain_choice("cuda")[0]
+        try:
+            checked = self_check(device=device, backend=backend, rows=32)
+            attention = _check_attention(device, backend)
+            checked |= {**attention, "ok": checked["ok"] and attention["ok"]}
+        except Exception as error:
+            # A compiler or driver that fails is what this check is for.
+            message = str(error).strip().splitlines() or [""]
+            checked = {"ok": False, "error": f"{type(error).__name__}: {message[0]}"}
+        found.append(named | checked)
+    return found
+
+
+def _check_attention(device: str, backend: str) -> dict[str, Any]:
+    """Compare attention and its gradients, one alpha per head, with the reference."""
+    generator = torch.Generator().manual_seed(1)
+    heads = len(CHECKED_ALPHAS)
+    query, key, value, grad = (
+        torch.randn(1, heads, n, 16, generator=generator) for n in (33, 65, 65, 33)
+    )
+    alpha = torch.tensor(CHECKED_ALPHAS, dtype=torch.float64)
+    leaves = [x.to(device).requires_grad_() for x in (query, key, value, alpha)]
+    allows_tf32 = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            output = adasparse.entmax_attention(
+                *leaves[:3], alpha=leaves[3], is_causal=True, backend=backend
+            )
+            found = torch.autograd.grad(output, leaves, grad.to(device))
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allows_tf32
+    problem = AttentionProblem(
+        query=query,
+        key=key,
+        value=value,
+        alpha=alpha.reshape(1, -1, 1, 1),
+        scale=0.25,
+        is_causal=True,
+    )
+    wanted, saved = reference.attention_forward(problem, keep=True)
+    assert saved is not None
+    by = reference.attention_backward(problem, saved, grad)
+    expected = (by.query, by.key, by.value, by.alpha)
+    error = _relative_error(output.detach().cpu(), wanted)
+    gradient_error = max(
+        _relative_error(a.cpu().reshape(b.shape), b)
+        for a, b in zip(found, expected, strict=True)
+        if b is not None
+    )
+    return {
+        "ok": error <= ATTENTION_TOLERANCE and gradient_error <= GRADIENT_TOLERANCE,
+        "attention_error": error,
+        "attention_gradient_error": gradient_error,
+    }
+
+
+def self_check(*, device: str = "cpu", backend: str = "auto", rows: int = 500) -> dict[str, Any]:
     """Run entmax and its gradients at a few alphas against the float64 reference.
+
+    Args:
+        device: Where the scores are.
+        backend: Kernels to use.
+        rows: Number of rows, of which the reference does some; the usual number is enough for two
+            threads of the CPU.
 
     Returns:
         The largest absolute error of the weights, the largest error of the gradients (relative to
         the largest gradient), and whether both are within the tolerances.
     """
     generator = torch.Generator().manual_seed(0)
-    # Rows enough for two threads, of which the slow reference does some: few enough for one.
-    scores, grad = (torch.randn(500, 65, generator=generator) for _ in range(2))
+    scores, grad = (torch.randn(rows, 65, generator=generator).to(device) for _ in range(2))
     scores.requires_grad_()
     some = slice(None, None, 20)
     weight_errors, gradient_errors = [], []
@@ -144,13 +251,15 @@ def self_check() -> dict[str, Any]:
         warnings.simplefilter("ignore", RuntimeWarning)
         for value in CHECKED_ALPHAS:
             exact = torch.tensor(value, dtype=torch.float64)
-            alpha = exact.expand(500, 1).clone().requires_grad_()
-            weights = adasparse.entmax(scores, alpha)
-            by_scores, by_alpha = torch.autograd.grad(weights, (scores, alpha), grad)
-            checked = weights.detach()[some].double()
-            expected = reference.entmax_forward(scores.detach()[some].double(), exact)
+            alpha = exact.expand(rows, 1).to(device).clone().requires_grad_()
+            weights = adasparse.entmax(scores, alpha, backend=backend)
+            by_scores, by_alpha = (
+                x.cpu() for x in torch.autograd.grad(weights, (scores, alpha), grad)
+            )
+            checked = weights.detach()[some].cpu().double()
+            expected = reference.entmax_forward(scores.detach()[some].cpu().double(), exact)
             expected_by_scores, expected_by_alpha = reference.entmax_backward(
-                checked, grad[some].double(), exact, with_alpha=True
+                checked, grad[some].cpu().double(), exact, with_alpha=True
             )
             assert expected_by_alpha is not None
             weight_errors.append((checked - expected).abs().max().item())

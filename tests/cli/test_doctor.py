@@ -24,9 +24,12 @@ def test_json_has_every_section():
         "kernels",
         "backends",
         "accelerators",
+        "gpus",
+        "triton",
         "threads",
         "extras",
         "self_check",
+        "gpu_checks",
     }
     assert report["versions"]["torch"] == torch.__version__
     assert report["threads"] == torch.get_num_threads()
@@ -45,7 +48,9 @@ def test_text_names_backend_and_verdict():
 @pytest.mark.parametrize("wrong", [1.001, float("nan")])
 def test_wrong_results_exit_with_1(monkeypatch, wrong):
     right = adasparse.entmax
-    monkeypatch.setattr(adasparse, "entmax", lambda *args: right(*args) * wrong)
+    monkeypatch.setattr(
+        adasparse, "entmax", lambda *args, **options: right(*args, **options) * wrong
+    )
     result = run()
     assert result.exit_code == 1
     assert "WRONG RESULTS" in result.stdout
@@ -71,3 +76,54 @@ def test_override_of_the_instruction_set_is_told(monkeypatch):
     assert diagnostics.kernels()["isa_override"] == "baseline"
     if cpu.is_available():
         assert "ADASPARSE_ISA=baseline" in diagnostics.backends()["cpu"]["reason"]
+
+
+GPU = {
+    "device": "cuda:0",
+    "name": "A GPU",
+    "architecture": "sm_90",
+    "memory_gib": 80.0,
+    "runtime": "CUDA 13.0",
+}
+FINE = {
+    "ok": True,
+    "weight_error": 1e-7,
+    "gradient_error": 1e-6,
+    "attention_error": 2e-7,
+    "attention_gradient_error": 3e-6,
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "code", "text"),
+    [
+        (FINE, 0, "fine: weights 1.0e-07, gradients 1.0e-06, attention 2.0e-07 and 3.0e-06"),
+        ({**FINE, "ok": False}, 1, "WRONG RESULTS: weights"),
+        ({"ok": False, "error": "CompilationError: no"}, 1, "WRONG RESULTS: CompilationError: no"),
+    ],
+    ids=["fine", "wrong", "error"],
+)
+def test_gpus_are_shown_and_checked(monkeypatch, check, code, text):
+    named = {"device": "cuda:0", "backend": "triton"}
+    monkeypatch.setattr(diagnostics, "gpus", lambda: [GPU])
+    monkeypatch.setattr(diagnostics, "gpu_checks", lambda: [named | check])
+    result = run()
+    assert result.exit_code == code
+    shown = " ".join(result.stdout.split())
+    assert "cuda:0 A GPU, sm_90, 80.0 GiB, CUDA 13.0" in shown
+    assert f"cuda:0, triton {text}" in shown
+
+
+def test_attention_of_the_check_is_right_on_the_cpu():
+    assert diagnostics._check_attention("cpu", "auto")["ok"]
+
+
+def test_a_device_that_fails_is_reported(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+    def fail(**options):
+        raise RuntimeError("ptxas is missing\nand more")
+
+    monkeypatch.setattr(diagnostics, "self_check", fail)
+    (check,) = diagnostics.gpu_checks()
+    assert not check["ok"] and check["error"] == "RuntimeError: ptxas is missing"

@@ -1,4 +1,5 @@
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -95,3 +96,37 @@ def test_ctrl_c_while_imports_run_is_quiet(tmp_path):
     _, err = process.communicate(timeout=30)
     assert err == "Interrupted.\n"
     assert process.returncode == -signal.SIGINT
+
+
+def start(tmp_path, arguments, *, on_a_terminal):
+    """Return what the command writes to stderr before it has imported anything large."""
+    (tmp_path / "torch.py").write_text("raise SystemExit(7)\n")
+    ours, theirs = pty.openpty() if on_a_terminal else os.pipe()
+    process = subprocess.run(
+        [sys.executable, "-m", "adasparse", *arguments],
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        timeout=60,
+    )
+    assert process.returncode == 7
+    os.write(theirs, b"end\n")
+    os.close(theirs)
+    text = os.read(ours, 1000).decode().replace("\r", "")
+    os.close(ours)
+    return text.removesuffix("end\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "on_a_terminal", "speaks"),
+    [
+        (["explore", "run"], False, True),  # five seconds passed before its first word
+        (["translate", "run"], True, True),
+        (["translate", "run"], False, False),
+        (["analyze", "--help"], True, False),
+        (["doctor"], True, False),
+    ],
+    ids=str,
+)
+def test_slow_commands_speak_before_their_imports(tmp_path, arguments, on_a_terminal, speaks):
+    text = start(tmp_path, arguments, on_a_terminal=on_a_terminal)
+    assert text == ("Loading libraries …\n" if speaks else "")

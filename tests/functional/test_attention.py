@@ -63,8 +63,8 @@ def test_sparse_heads_beside_dense_ones(sizes):
 def test_a_tenth_to_a_half_of_the_weights(alpha, is_causal):
     # Scores close to each other, as those of a model with its first weights.
     options = {"alpha": torch.tensor(alpha), "is_causal": is_causal, "backends": BACKENDS}
-    check(*tensors(1, 4, 270, 530, 24, g=2), scale=0.05, enable_gqa=True, **options)
-    check(*tensors(1, 2, 270, 530, 16, e=7), scale=0.05, dropout_p=0.2, **options)
+    check(*tensors(1, 2, 140, 530, 24, g=1), scale=0.05, enable_gqa=True, **options)
+    check(*tensors(1, 1, 140, 530, 16, e=7), scale=0.05, dropout_p=0.2, **options)
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 from adasparse.functional import (
@@ -13,6 +14,7 @@ from adasparse.functional import (
     entmax_attention_weights,
     entmax_loss,
 )
+from support.helpers import assert_near, oracle
 
 BACKENDS = ("cpu", "torch")
 
@@ -204,3 +206,25 @@ def test_an_infinite_alpha_is_refused(backend):
             entmax_loss(scores, torch.tensor([0, 1, 2]), alpha, backend=backend)
     with pytest.raises(ValueError, match="alpha must be at least 1 and finite; got nan"):
         entmax(scores, torch.tensor(math.nan), backend=backend)
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, FakeTensorMode])
+def test_an_alpha_first_seen_elsewhere_takes_gradients(context):
+    """A number becomes a tensor once; that of another mode must not be found again."""
+    alpha = 1.375 if context is FakeTensorMode else 1.3125
+    with context():
+        scores = torch.randn(2, 5)
+        entmax(scores, alpha)
+        entmax_attention(scores, scores, scores, alpha=alpha)
+    scores = torch.randn(2, 5).requires_grad_()
+    entmax(scores, alpha).pow(2).sum().backward()
+    entmax_attention(scores, scores, scores, alpha=alpha).sum().backward()
+    assert scores.grad.isfinite().all()
+
+
+def test_an_alpha_first_seen_in_a_transform_is_a_number():
+    scores = torch.randn(3, 5)
+    torch.func.vmap(lambda x: entmax(x, 1.4375))(scores)
+    torch.func.grad(lambda x: entmax(x, 1.4375).pow(2).sum())(scores)
+    weights = entmax(scores, 1.4375)
+    assert_near(weights, oracle(scores, 1.4375))

@@ -51,6 +51,22 @@ def test_masks_may_be_given_by_position():
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [{}, {"kdim": 6, "vdim": 6}], ids=str)
+def test_the_bias_may_be_of_another_dtype(sizes):
+    theirs = nn.MultiheadAttention(8, 4, dtype=torch.float64, **sizes)
+    module = MultiheadAttention(8, 4, dtype=torch.float64, alpha=1.0, **sizes)
+    nn.init.uniform_(theirs.in_proj_bias)
+    module.load_state_dict(theirs.state_dict())
+    half = theirs.in_proj_bias.half()  # PyTorch's module takes it for some inputs only
+    theirs.in_proj_bias = nn.Parameter(half.double())
+    module.in_proj_bias = nn.Parameter(half)
+    x = randn((5, 2, 8), dtype=torch.float64)
+    y = randn((3, 2, sizes.get("kdim", 8)), dtype=torch.float64)
+    found, expected = (each(x, y, y) for each in (module, theirs))
+    assert found[0].dtype == torch.float64
+    torch.testing.assert_close(found, expected)
+
+
 SHAPES = [
     ((4, 4, 4), (4, 4), (4, 4, 4), {}, "to be 3-D but found 2-D and 3-D tensors respectively"),
     ((4, 4, 4), (4, 4, 4), (4, 4), {}, "to be 3-D but found 3-D and 2-D tensors respectively"),

@@ -1,7 +1,7 @@
 """Tiny instances of every model family in transformers, and one verdict on each class of them.
 
-Settings are shrunken by their names. A family for which that gives no model that runs is told from
-one that cannot be made sparse.
+A family for which small settings give no model that runs is told from one that cannot be made
+sparse.
 """
 
 import contextlib
@@ -18,113 +18,17 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
-from adasparse.integrations.huggingface.probe import dummy_inputs, undisturbed
+from adasparse.integrations.huggingface.probe import undisturbed
 from support.dense_oracle import DenseOracle
+from support.family_inputs import possible_inputs
+from support.family_settings import ATTEMPTS, small_config
 
-VOCABULARY = 96
-LENGTH = 9
-LARGEST = 40_000_000  # parameters
+LARGEST = 20_000_000  # parameters
 #: Largest error, relative to the largest number of a tensor.
 TOLERANCE = 2e-4
-
-_TOKENS = r"_id$|_idx$|_index$|_token|pad_id"
-_COMMON: list[tuple[str, int]] = [
-    (r"feat_extract|conv_", 10**9),
-    (r"attention_window|sliding_window|local_attention|block_size", 8),
-    (r"vocab_size$|vocab_size_|_vocab$", VOCABULARY),
-    (r"per_tok|top_?k$|num_selected", 2),
-    (r"topk_group|n_group|num_expert_group", 1),
-    (r"experts?$|num_local_experts|n_routed|moe_num_experts", 4),
-    (r"(layers?|blocks|depth|num_stages)$|^n_layer", 2),
-    (r"intermediate|ffn|d_ff|mlp_dim|inner|d_inner", 48),
-    (r"max_.*position|n_positions|seq_len|n_ctx|max_len", 64),
-]
-_SMALL_IMAGES = [(r"image_size|img_size", 32), (r"patch_size", 8), (r"mm_tokens_per_image", 4)]
-_HIDDEN = r"hidden|d_model|n_embd|embed|width|(^|_)dim$|channels$|feat_dim|filters"
-#: New values of settings, by patterns of their names; the first that matches counts. What will run
-#: differs from family to family, so there are several attempts, from the smallest on.
-_ATTEMPTS: list[list[tuple[str, int]]] = [
-    [
-        *_COMMON,
-        *_SMALL_IMAGES,
-        (r"key_value_heads|kv_heads|num_kv|n_kv|num_key_value", 2),
-        (r"(heads?|n_heads|num_heads)$", 4),
-        (r"rotary_dim|rope_head_dim|rope_dim", 4),
-        (r"head_dim|d_kv|d_head|head_size|kv_channels", 8),
-        (r"lora_rank|q_rank|kv_rank", 16),
-        (_HIDDEN, 32),
-    ],
-    [
-        *_COMMON,
-        *_SMALL_IMAGES,
-        (r"key_value_heads|kv_heads|num_kv|n_kv|num_key_value", 2),
-        (r"(heads?|n_heads|num_heads)$", 2),
-        (r"head_dim|rotary_dim|rope|lora|rank|channels", 10**9),
-        (_HIDDEN, 256),
-    ],
-    [*_COMMON, (_HIDDEN, 1024)],
-    _COMMON,
-]
-
-
-def _shrunken(name: str, value: int, rules: list[tuple[str, int]]) -> int:
-    if re.search(_TOKENS, name):
-        return value
-    return next((min(value, new) for pattern, new in rules if re.search(pattern, name)), value)
-
-
-def _settings(config: PreTrainedConfig, rules: list[tuple[str, int]]) -> dict[str, Any]:
-    """Return small settings for the class of a configuration, from its default ones."""
-    small: dict[str, Any] = {}
-    is_smallest = rules is _ATTEMPTS[0]
-    for name, value in config.to_dict().items():
-        part = getattr(config, name, None)
-        if isinstance(part, PreTrainedConfig):
-            small[name] = {**_settings(part, rules), "model_type": part.model_type}
-        elif name == "pad_token_id" and value is None:
-            small[name] = 0
-        elif isinstance(value, bool) or value is None:
-            continue
-        elif isinstance(value, int):
-            small[name] = _shrunken(name, value, rules)
-        elif isinstance(value, list) and value and all(type(x) is int for x in value):
-            if re.search("window", name):
-                small[name] = 8
-            elif re.search("depth|num_layers|layers$", name):
-                small[name] = [min(x, 1) for x in value]
-            elif not is_smallest:
-                continue
-            elif re.search("hidden|embed|dims?$|channels|width", name):
-                small[name] = [min(x, 16 * 2 ** min(i, 1)) for i, x in enumerate(value)]
-            elif re.search("heads", name):
-                small[name] = [min(x, 2) for x in value]
-            elif re.search("image_size|img_size", name):
-                small[name] = [32] * len(value)
-        elif isinstance(value, list) and re.search("layer_types|layers_types", name):
-            small[name] = _two_kinds(value)
-        elif isinstance(value, Mapping) and "mrope_section" in value and is_smallest:
-            small[name] = {**value, "mrope_section": [2, 1, 1]}
-    _fit_tokens(small)
-    small.pop("model_type", None)
-    for name in ("transformers_version", "architectures", "dtype"):
-        small.pop(name, None)
-    return small
-
-
-def _two_kinds(kinds: list[str]) -> list[str]:
-    distinct = [*dict.fromkeys(kinds)]
-    return (distinct * 2)[:2]
-
-
-def _fit_tokens(settings: dict[str, Any]) -> None:
-    """Give special tokens numbers that the vocabulary has."""
-    free = iter(range(VOCABULARY - 1, 0, -1))
-    for name, value in settings.items():
-        if re.search(r"token_id$|token_index$|token$", name) and isinstance(value, int):
-            settings[name] = value if 0 <= value < 16 else next(free)
 
 
 def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> list[Tensor]:
@@ -161,28 +65,36 @@ def classes(family: str) -> list[str]:
 
 
 class NotBuiltError(Exception):
-    """A tiny instance of this class cannot be made from shrunken settings, or does not run."""
+    """A tiny instance of this class cannot be made from shrunken settings, or does not run.
+
+    Args:
+        message: The first reason.
+        reasons: That of each attempt.
+    """
+
+    def __init__(self, message: str, reasons: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = reasons or [message]
 
 
 def build(family: str, model_class: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Return a tiny model in eval mode that runs, and inputs for it."""
     reasons = []
-    for rules in _ATTEMPTS:
+    for rules in ATTEMPTS:
         try:
-            config_class = CONFIG_MAPPING[family]
-            config = config_class(**_settings(config_class(), rules))
+            config = small_config(family, rules)
             model = _random_model(getattr(transformers, model_class), config)
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {error}")
             continue
-        for inputs in _inputs(model):
+        for inputs in possible_inputs(model):
             try:
                 run(model, inputs)
             except Exception as error:
                 reasons.append(f"does not run, {type(error).__name__}: {error}")
             else:
                 return model, inputs
-    raise NotBuiltError(reasons[-1] if reasons else "no inputs are known")
+    raise NotBuiltError(reasons[0] if reasons else "no inputs are known", reasons)
 
 
 def _random_model(make: Any, config: PreTrainedConfig) -> PreTrainedModel:
@@ -200,27 +112,6 @@ def _random_model(make: Any, config: PreTrainedConfig) -> PreTrainedModel:
     return model
 
 
-def _inputs(model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
-    """Yield inputs that may fit a model."""
-    try:
-        inputs: dict[str, Tensor] = dummy_inputs(model)
-    except ValueError:
-        return
-    if inputs.keys() <= {"input_ids", "decoder_input_ids"}:
-        generator = torch.Generator().manual_seed(1)
-        # Small numbers and large ones are special tokens.
-        inputs = {
-            key: torch.randint(16, 60, (2, LENGTH - 2 * i), generator=generator)
-            for i, key in enumerate(inputs)
-        }
-        end = getattr(model.config.get_text_config(), "eos_token_id", None)
-        if isinstance(end, int):
-            inputs["input_ids"][:, -1] = end  # by which some classes pick a position
-        yield inputs
-        yield {"input_ids": inputs["input_ids"]}
-    yield inputs
-
-
 def cases(inputs: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yield inputs with and without padding."""
     yield "plain", inputs
@@ -229,7 +120,7 @@ def cases(inputs: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
         return
     for side in ("right", "left"):
         mask = torch.ones_like(ids)
-        mask[-1, -3:] = 0
+        mask[-1, ..., -3:] = 0
         yield side, {**inputs, "attention_mask": mask if side == "right" else mask.flip(-1)}
 
 
@@ -338,7 +229,7 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
     oracle, dense = DenseOracle(model), copy.deepcopy(model)
     restore(dense)
     for name, inputs in given.items():
-        doubled = {k: x.double() if x.is_floating_point() else x for k, x in inputs.items()}
+        doubled = {k: _doubled(x) for k, x in inputs.items()}
         try:
             usual = run(oracle.model, doubled)
             with oracle._entmax_for_softmax():
@@ -371,6 +262,11 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
             if not torch.equal(cached, uncached):
                 found.append("generation with a cache")
     return found
+
+
+def _doubled(value: Any) -> Any:
+    is_number = isinstance(value, Tensor) and value.is_floating_point()
+    return value.double() if is_number else value
 
 
 def _saved_and_loaded(model: PreTrainedModel) -> PreTrainedModel:

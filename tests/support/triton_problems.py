@@ -19,7 +19,7 @@ DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 ALPHAS = [1.0, 1.001, 1.3, 1.5, 2.0]
 #: Largest error of float32, relative to the largest number of a tensor.
 TOLERANCE = 1e-5
-_FIELDS = ("query", "key", "value", "alpha", "mask", "slopes")
+_FIELDS = ("query", "key", "value", "alpha", "mask", "slopes", "sinks")
 
 
 def make(
@@ -53,6 +53,20 @@ def make(
         **{"scale": d**-0.5, **options},
     )
     return problem, normal(b, h, q, e)
+
+
+def packed(
+    lengths_q: list[int], lengths_k: list[int], **options: Any
+) -> tuple[AttentionProblem, Tensor]:
+    """A packed batch with normal numbers, and a gradient of its output."""
+    problem, grad = make(q=sum(lengths_q), k=sum(lengths_k), **options)
+    starts_q, starts_k = (
+        torch.tensor([sum(x[:i]) for i in range(len(x) + 1)], dtype=torch.int32)
+        for x in (lengths_q, lengths_k)
+    )
+    fields = {"cu_seq_q": starts_q, "cu_seq_k": starts_k}
+    fields |= {"max_q": max(lengths_q), "max_k": max(lengths_k)}
+    return AttentionProblem(**{**vars(problem), **fields}), grad
 
 
 def on_device(problem: AttentionProblem) -> AttentionProblem:

@@ -219,6 +219,12 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     ),
     "longformer": ("LongformerModel", "LongformerConfig", {**_TEXT, "attention_window": 4}),
+    # Fewer landmarks than tokens: an approximation of attention, of three softmaxes.
+    "nystromformer": (
+        "NystromformerModel",
+        "NystromformerConfig",
+        {**_TEXT, "segment_means_seq_len": 7, "num_landmarks": 1, "conv_kernel_size": 3},
+    ),
     "resnet": (
         "ResNetModel",
         "ResNetConfig",

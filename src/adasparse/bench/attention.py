@@ -5,19 +5,24 @@ from adasparse.bench.results import Progress, Result, Row, Settings
 
 
 def case_names() -> tuple[str, ...]:
-    """Return the names of all cases."""
-    return tuple(case.name for case in attention_cases.CASES)
+    """Return the names of all cases, those of GPUs after the others."""
+    cases = (*attention_cases.CASES, *attention_cases.GPU_CASES)
+    return tuple(dict.fromkeys(case.name for case in cases))
 
 
 def measure(settings: Settings, progress: Progress) -> Result:
     """Run the requested cases, and note those that cannot run here."""
-    requested = settings.cases or case_names()
-    wanted = [case for case in attention_cases.CASES if case.name in requested]
+    is_cpu = settings.device == "cpu"
+    cases = attention_cases.CASES if is_cpu else attention_cases.GPU_CASES
+    wanted = [case for case in cases if not settings.cases or case.name in settings.cases]
     rows: list[Row] = []
-    skipped: list[str] = []
+    known = {case.name for case in cases}
+    skipped = [
+        f"{name}: no case of {settings.device}" for name in settings.cases if name not in known
+    ]
     for done, case in enumerate(wanted):
         progress(f"{case.name}: {case.title}", done, len(wanted))
-        if obstacle := case.obstacle():
+        if obstacle := case.obstacle(settings):
             skipped.append(obstacle)
         else:
             sized = case.quick() if settings.is_quick else case

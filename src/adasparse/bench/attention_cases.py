@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from adasparse.bench.calls import PACKAGE
+from adasparse.bench.calls import ADASPLASH, PACKAGE
 from adasparse.bench.gemm import GemmCase
 from adasparse.bench.memory import MemoryCase
 from adasparse.bench.results import Row, Settings
@@ -28,7 +28,7 @@ class Case(Protocol):
     def quick(self) -> "Case":
         """Return a smaller case without a bar."""
 
-    def obstacle(self) -> str | None:
+    def obstacle(self, settings: Settings) -> str | None:
         """Return why this cannot run here, or None."""
 
     def rows(self, settings: Settings) -> Iterable[Row]:
@@ -67,4 +67,49 @@ CASES: tuple[Case, ...] = (
     TimedCase(name="package", length=2048, baseline=PACKAGE, bars=(60.0, 60.0)),
     MemoryCase(name="memory", shape=(1, 8, 16384, 64), bar=1.0),
     GemmCase(name="gemm", shape=(1, 8, 4096, 64), size=2048, bar=0.65),
+)
+
+#: Larger sizes, in half precision unless another dtype is asked for, and no bars: no one has
+#: measured these kernels on a GPU yet. The baseline takes FlashAttention where PyTorch has it.
+GPU_CASES: tuple[Case, ...] = (
+    *(
+        TimedCase(
+            name=f"{name}-n{length}",
+            title=title,
+            batch=max(1, 32768 // length),
+            num_heads=16,
+            length=length,
+            alpha=alpha,
+            is_causal=is_causal,
+        )
+        for name, title, alpha, is_causal in (
+            ("gpu", "α = 1.5", 1.5, False),
+            ("gpu-causal", "α = 1.5, causal", 1.5, True),
+            ("gpu-learned", "learned α per head", None, False),
+        )
+        for length in (1024, 4096, 16384, 65536)
+    ),
+    TimedCase(name="gpu-d128", batch=8, num_heads=16, length=4096, head_dim=128),
+    TimedCase(name="gpu-sparsemax", title="α = 2", batch=8, num_heads=16, length=4096, alpha=2.0),
+    TimedCase(name="gpu-softmax", title="α = 1", batch=8, num_heads=16, length=4096, alpha=1.0),
+    TimedCase(
+        name="gpu-translation",
+        title="α = 1.5, translation",
+        batch=1024,
+        length=24,
+        head_dim=32,
+        is_padded=True,
+        dropout_p=0.1,
+    ),
+    *(
+        TimedCase(
+            name=f"gpu-adasplash-n{length}",
+            batch=max(1, 32768 // length),
+            num_heads=16,
+            length=length,
+            baseline=ADASPLASH,
+        )
+        for length in (1024, 4096, 16384)
+    ),
+    MemoryCase(name="gpu-memory", shape=(1, 16, 65536, 64)),
 )

@@ -13,9 +13,12 @@ from torch.nn import functional
 import adasparse
 
 FORWARD, BOTH = "forward", "forward + backward"
-#: Names of attention functions; the last stands for ``package_attention``.
+#: Names of attention functions; the last two stand for ``package_attention`` and for the kernels of
+#: the ``adasplash`` package.
 OURS, SOFTMAX, PACKAGE = "entmax_attention", "scaled_dot_product_attention", "entmax.entmax15"
+ADASPLASH = "adasplash.adasplash"
 PACKAGE_MISSING = f"{PACKAGE}: not installed"
+ADASPLASH_MISSING = f"{ADASPLASH}: not installed"
 
 Call = Callable[[], object]
 
@@ -46,6 +49,17 @@ def attention(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         PACKAGE: package_attention,
     }
     return functions[name]
+
+
+def adasplash(*, alpha: float, is_causal: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the attention of the ``adasplash`` package, for GPUs."""
+    function: Callable[..., Tensor] = importlib.import_module("adasplash").adasplash
+    return lambda query, key, value: function(query, key, value, alpha=alpha, is_causal=is_causal)
+
+
+def has_adasplash() -> bool:
+    """Whether the ``adasplash`` package is there to compare with."""
+    return importlib.util.find_spec("adasplash") is not None
 
 
 def package_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -37,8 +37,10 @@ class GemmCase:
         shape = (b, h, max(1, n // 8), d)
         return replace(self, shape=shape, size=max(1, self.size // 8), bar=None)
 
-    def obstacle(self) -> str | None:
+    def obstacle(self, settings: Settings) -> str | None:
         """Return why this cannot run here, or None."""
+        if settings.device != "cpu":
+            return f"{self.title}: it is measured in the CPU kernel"
         return None if cpu.is_available() else f"{self.title}: {cpu.missing_reason}"
 
     def rows(self, settings: Settings) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from adasparse.bench import calls
+from adasparse.bench import calls, devices
 from adasparse.bench.calls import BOTH, OURS
 from adasparse.bench.results import Row, Settings
 
@@ -39,16 +39,32 @@ class MemoryCase:
         b, h, n, d = self.shape
         return replace(self, shape=(b, h, max(1, n // 8), d), bar=None)
 
-    def obstacle(self) -> str | None:
+    def obstacle(self, settings: Settings) -> str | None:
         """Return why this cannot run here, or None."""
-        return None if is_available() else UNAVAILABLE
+        return None if settings.device != "cpu" or is_available() else UNAVAILABLE
 
     def rows(self, settings: Settings) -> Iterator[Row]:
         """Measure once: memory does not vary as time does."""
-        peak = peak_extra_gib(OURS, self.shape, threads=settings.num_threads, seed=settings.seed)
+        is_cpu = settings.device == "cpu"
+        if is_cpu:
+            threads, seed = settings.num_threads, settings.seed
+            peak = peak_extra_gib(OURS, self.shape, threads=threads, seed=seed)
+        else:
+            peak = _peak_on_device(self.shape, settings)
         b, h, n, _ = self.shape
-        dense = b * h * n * n * torch.float32.itemsize / 2**30
-        yield {"direction": BOTH, "gib": peak, "dense_gib": dense, "bar": self.bar}
+        dense = b * h * n * n * devices.DTYPES[settings.dtype].itemsize / 2**30
+        bar = self.bar if is_cpu else None
+        yield {"direction": BOTH, "gib": peak, "dense_gib": dense, "bar": bar}
+
+
+def _peak_on_device(shape: tuple[int, int, int, int], settings: Settings) -> float:
+    generator = torch.Generator().manual_seed(settings.seed)
+    *inputs, grad = (
+        torch.randn(shape, generator=generator).to(settings.device, devices.DTYPES[settings.dtype])
+        for _ in range(4)
+    )
+    call = calls.both(calls.attention(OURS), *inputs, grad=grad)
+    return devices.peak_extra_bytes(call, settings.device) / 2**30
 
 
 def is_available() -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from adasparse import diagnostics
+from adasparse.bench import devices
 
 Result = dict[str, Any]
 Row = dict[str, Any]
@@ -31,6 +32,8 @@ class Settings:
         seed: Seed of the random numbers.
         is_quick: Whether to measure at smaller sizes.
         cases: Names of the cases to run; empty for all.
+        device: Device to measure, ``"cpu"`` or ``"cuda"``, with an index or without.
+        dtype: Name of the dtype of query, key and value, where a benchmark has a choice.
     """
 
     benchmark: str
@@ -40,6 +43,8 @@ class Settings:
     seed: int
     is_quick: bool
     cases: tuple[str, ...] = ()
+    device: str = "cpu"
+    dtype: str = "float32"
 
     @property
     def rounds(self) -> int:
@@ -55,16 +60,19 @@ class Settings:
         """Return the record of the run: its command, its machine and its measurements."""
         options = f"--threads {self.num_threads} --repeats {self.rounds} --seed {self.seed}"
         options += " --quick" * self.is_quick + "".join(f" --case {name}" for name in self.cases)
+        if (self.device, self.dtype) != ("cpu", "float32"):
+            options += f" --device {self.device} --dtype {self.dtype}"
         return {
             "benchmark": self.benchmark,
             "command": f"adasparse bench {self.benchmark} {options}",
             "machine": {
-                "cpu": diagnostics.processor()["model"],
-                "isa": diagnostics.kernels()["isa"] or "plain PyTorch",
+                **devices.facts(self.device),
                 "threads": self.num_threads,
                 "date": datetime.now(timezone.utc).date().isoformat(),
                 **diagnostics.versions(),
             },
+            "device": self.device,
+            "dtype": self.dtype,
             "seed": self.seed,
             "repeats": self.rounds,
             "quick": self.is_quick,
@@ -75,8 +83,10 @@ class Settings:
 
 def signature(result: Result) -> str:
     """Return the machine and the versions behind the numbers, in one line."""
-    facts = {name: result["machine"][name] for name in ("cpu", "isa", "threads", "torch")}
-    signed = {**facts, "seed": result["seed"], "v": result["machine"]["adasparse"]}
+    machine = result["machine"]
+    names = ("gpu", "isa", "torch") if "gpu" in machine else ("cpu", "isa", "threads", "torch")
+    facts = {name: machine[name] for name in names}
+    signed = {**facts, "seed": result["seed"], "v": machine["adasparse"]}
     return f"{result['benchmark']} | " + " ".join(
         f"{name}:{str(value).replace(' ', '-')}" for name, value in signed.items()
     )

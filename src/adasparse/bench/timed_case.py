@@ -10,7 +10,8 @@ from torch.nn import functional
 
 import adasparse
 from adasparse.bench import calls
-from adasparse.bench.calls import BOTH, FORWARD, PACKAGE, SOFTMAX, Call
+from adasparse.bench.calls import ADASPLASH, BOTH, FORWARD, PACKAGE, SOFTMAX, Call
+from adasparse.bench.devices import DTYPES
 from adasparse.bench.results import Row, Settings
 from adasparse.bench.timing import best_times
 
@@ -27,7 +28,8 @@ class TimedCase:
         title: Name in tables.
         batch, num_heads, length, head_dim: Sizes of query, key and value.
         alpha: None for one learned alpha per head.
-        baseline: Name of the baseline; PACKAGE is for cases without masks and dropout.
+        baseline: Name of the baseline; PACKAGE and ADASPLASH are for cases without padding and
+            dropout, the second for GPUs.
         is_causal: Causal masking, in both functions, as are the next two.
         is_padded: Whether sequences have anything from a third to all of the keys.
         dropout_p: Share of the weights to drop.
@@ -58,21 +60,27 @@ class TimedCase:
         batch, length = (batch // 8, length) if batch >= 8 else (batch, max(1, length // 8))
         return replace(self, batch=batch, length=length, bars=(None, None))
 
-    def obstacle(self) -> str | None:
+    def obstacle(self, settings: Settings) -> str | None:
         """Return why this cannot run here, or None."""
         if self.baseline == PACKAGE and not calls.has_entmax_package():
             return calls.PACKAGE_MISSING
+        if self.baseline == ADASPLASH and not calls.has_adasplash():
+            return calls.ADASPLASH_MISSING
         return None
 
     def rows(self, settings: Settings) -> Iterator[Row]:
         """Time each direction. The seed alone decides on the data."""
         generator = torch.Generator().manual_seed(settings.seed)
-        *inputs, grad = (torch.randn(self.shape, generator=generator) for _ in range(4))
+        *inputs, grad = (
+            torch.randn(self.shape, generator=generator).to(settings.device, DTYPES[settings.dtype])
+            for _ in range(4)
+        )
         lengths = None
         if self.is_padded:
             few, most = self.length // 3, self.length
             lengths = torch.randint(few, most + 1, (self.batch,), generator=generator)
-        known, (ours, learned) = self._known(lengths), self._ours(lengths)
+            lengths = lengths.to(settings.device)
+        known, (ours, learned) = self._known(lengths), self._ours(lengths, settings.device)
         yield self._row(
             settings,
             direction=BOTH,
@@ -91,9 +99,13 @@ class TimedCase:
     def _known(self, lengths: Tensor | None) -> Callable[..., Tensor]:
         if self.baseline == PACKAGE:
             return calls.package_attention
+        if self.baseline == ADASPLASH:
+            assert self.alpha is not None
+            return calls.adasplash(alpha=self.alpha, is_causal=self.is_causal)
         mask = None
         if lengths is not None:
-            mask = (torch.arange(self.length) < lengths[:, None])[:, None, None]  # (b, 1, 1, k)
+            keys = torch.arange(self.length, device=lengths.device)
+            mask = (keys < lengths[:, None])[:, None, None]  # (b, 1, 1, k)
         return partial(
             functional.scaled_dot_product_attention,
             attn_mask=mask,
@@ -101,9 +113,11 @@ class TimedCase:
             dropout_p=self.dropout_p,
         )
 
-    def _ours(self, lengths: Tensor | None) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    def _ours(
+        self, lengths: Tensor | None, device: str
+    ) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
         """Our function, and what it learns."""
-        alpha = torch.linspace(*LEARNED_ALPHAS, self.num_heads).requires_grad_()
+        alpha = torch.linspace(*LEARNED_ALPHAS, self.num_heads, device=device).requires_grad_()
         function = partial(
             adasparse.entmax_attention,
             alpha=alpha if self.alpha is None else self.alpha,
@@ -117,7 +131,10 @@ class TimedCase:
         self, settings: Settings, *, direction: str, known: Call, ours: Call, bar: float | None
     ) -> Row:
         times = best_times(
-            {"known": known, "ours": ours}, repeats=settings.rounds, seconds=settings.seconds
+            {"known": known, "ours": ours},
+            repeats=settings.rounds,
+            seconds=settings.seconds,
+            device=settings.device,
         )
         return {
             "alpha": "learned" if self.alpha is None else self.alpha,
@@ -126,5 +143,5 @@ class TimedCase:
             "ms": 1000 * times["ours"],
             "baseline_ms": 1000 * times["known"],
             "ratio": times["known"] / times["ours"],
-            "bar": bar,
+            "bar": bar if settings.device == "cpu" else None,
         }

@@ -1,9 +1,10 @@
 """Fair timing: functions take turns, and the best of several rounds counts."""
 
 import math
-import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
+
+from adasparse.bench.devices import seconds_per_call
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -21,6 +22,7 @@ def best_times(
     repeats: int,
     seconds: float = math.inf,
     on_round: Callable[[], object] | None = None,
+    device: str = "cpu",
 ) -> dict[Key, float]:
     """Seconds per call of each function, measured side by side.
 
@@ -33,26 +35,20 @@ def best_times(
         repeats: Number of rounds.
         seconds: Time limit for all rounds: long functions get fewer of them.
         on_round: Called after each round, for a progress bar.
+        device: Where the functions run; GPUs are timed by their own clock.
     """
     calls, expected = {}, 0.0
     for key, function in functions.items():
-        once = _seconds(function, 1)
+        once = seconds_per_call(function, 1, device)
         if once < LONG_CALL:
-            once = _seconds(function, 1)
+            once = seconds_per_call(function, 1, device)
         calls[key] = max(1, round(MIN_TURN / max(once, 1e-6)))
         expected += calls[key] * once
     affordable = seconds / max(expected, 1e-6)
     best = dict.fromkeys(functions, math.inf)
     for _ in range(int(min(repeats, max(affordable, MIN_ROUNDS)))):
         for key, function in functions.items():
-            best[key] = min(best[key], _seconds(function, calls[key]))
+            best[key] = min(best[key], seconds_per_call(function, calls[key], device))
         if on_round:
             on_round()
     return best
-
-
-def _seconds(function: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        function()
-    return (time.perf_counter() - start) / calls

@@ -14,7 +14,10 @@ WRONG, ABSENT = "WRONG RESULTS", "absent"
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show versions, CPU, backends and extras, and check the results; exit code 1 if wrong."""
+    """Show versions, CPU, GPUs, backends and extras, and check the results; 1 if wrong.
+
+    The check runs on the CPU and on each GPU.
+    """
     import torch
 
     from adasparse import diagnostics
@@ -25,15 +28,18 @@ def doctor(
         "kernels": diagnostics.kernels(),
         "backends": diagnostics.backends(),
         "accelerators": diagnostics.accelerators(),
+        "gpus": diagnostics.gpus(),
+        "triton": diagnostics.triton(),
         "threads": torch.get_num_threads(),
         "extras": diagnostics.extras(),
         "self_check": diagnostics.self_check(),
+        "gpu_checks": diagnostics.gpu_checks(),
     }
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
         _show(report)
-    if not report["self_check"]["ok"]:
+    if not all(check["ok"] for check in (report["self_check"], *report["gpu_checks"])):
         raise typer.Exit(1)
 
 
@@ -45,6 +51,12 @@ def _show(report: dict[str, Any]) -> None:
             style = "red" if value.startswith(WRONG) else "dim" if value == ABSENT else ""
             table.add_row(f"  {name}", Text(value, style=style))
     Console(highlight=False).print(table)
+
+
+def _threads(kernels: dict[str, Any]) -> str:
+    if not kernels["available"]:
+        return "-"
+    return "those of torch (OpenMP)" if kernels["openmp"] else "started for each call"
 
 
 def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -65,7 +77,11 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
             "instruction set": kernels["isa"] or "-",
             "available": " ".join(kernels["isas"]) or "-",
             "ADASPARSE_ISA": kernels["isa_override"] or "not set",
-            "OpenMP": "shared with torch" if kernels["openmp"] else "-",
+            "threads": _threads(kernels),
+        },
+        "GPUs": {
+            "Triton": _triton_line(report["triton"]),
+            **{gpu["device"]: _gpu_line(gpu) for gpu in report["gpus"]},
         },
         "backends": {
             "CPU tensors": f"{backends['cpu']['backend']} ({backends['cpu']['reason']})",
@@ -79,5 +95,27 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
             "largest error": f"weights {check['weight_error']:.1e}, "
             f"gradients {check['gradient_error']:.1e} (relative)",
             "at alpha": ", ".join(f"{alpha:g}" for alpha in check["alphas"]),
+            **{f"{x['device']}, {x['backend']}": _gpu_check(x) for x in report["gpu_checks"]},
         },
     }
+
+
+def _triton_line(found: dict[str, Any]) -> str:
+    version = found["version"] or ABSENT
+    if not found["available"]:
+        return f"{version}: {found['missing_reason']}"
+    return f"{version}, interpreted on the CPU" if found["interpreted"] else version
+
+
+def _gpu_line(gpu: dict[str, Any]) -> str:
+    return f"{gpu['name']}, {gpu['architecture']}, {gpu['memory_gib']} GiB, {gpu['runtime']}"
+
+
+def _gpu_check(check: dict[str, Any]) -> str:
+    if "error" in check:
+        return f"{WRONG}: {check['error']}"
+    errors = (
+        f"weights {check['weight_error']:.1e}, gradients {check['gradient_error']:.1e}, "
+        f"attention {check['attention_error']:.1e} and {check['attention_gradient_error']:.1e}"
+    )
+    return f"fine: {errors}" if check["ok"] else f"{WRONG}: {errors}"

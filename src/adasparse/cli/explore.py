@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from adasparse._command import say_loading
 from adasparse.cli.common import hush_transformers, user_errors
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -48,7 +49,7 @@ def explore(
     """Type sentences, see translation and heads, change the alpha of heads or switch them off."""
     with user_errors():
         allowed = [_checked_name(name) for name in allow_host or ()]
-        typer.echo("Loading libraries …", err=True)
+        say_loading()
         from adasparse.analysis.explorer.server.app import LOCAL_HOSTS, create_app
         from adasparse.analysis.explorer.server.live_model import LiveModel
         from adasparse.analysis.explorer.server.serve import listen, serve

@@ -1,9 +1,13 @@
 """Checks of arguments that the operator, the losses and attention share."""
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from adasparse.functional.backends import is_transformed, needs_registered_op
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -39,10 +43,27 @@ def number_as_alpha(alpha: float, lowest: float = 1.0) -> float:
     return alpha
 
 
+def constant(number: float, rank: int) -> Tensor:
+    """Return a number as a float64 tensor in CPU memory, all of whose sizes are 1; shared."""
+    if needs_registered_op() or is_transformed() or torch._C._len_torch_dispatch_stack():
+        nested: Any = number
+        for _ in range(rank):
+            nested = [nested]
+        # Exporters know the value of this form, and not that of torch.full.
+        return torch.tensor(nested, dtype=torch.float64, device="cpu")
+    return _shared_constant(number, rank)
+
+
+@lru_cache(maxsize=128)
+def _shared_constant(number: float, rank: int) -> Tensor:
+    with torch.inference_mode(False):  # whose tensors autograd cannot save
+        return torch.full((1,) * rank, number, dtype=torch.float64, device="cpu")
+
+
 def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float = 1.0) -> Tensor:
     """Return alpha as a tensor of rank 0, or of that of ``scores`` with size 1 along ``dim``."""
     if not isinstance(alpha, Tensor):
-        return torch.tensor(number_as_alpha(alpha, lowest), dtype=torch.float64)
+        return constant(number_as_alpha(alpha, lowest), 0)
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
     if alpha.dim() == 0:
@@ -66,7 +87,7 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
 
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
     """Raise if an alpha in CPU memory is below ``lowest`` or infinite; others would stall."""
-    if alpha.device.type != "cpu" or not alpha.numel():
+    if not alpha.is_cpu or not alpha.numel():
         return
     if alpha.numel() == 1:
         low = high = alpha.item()
@@ -79,12 +100,15 @@ def check_alpha_values(alpha: Tensor, lowest: float) -> None:
 
 def rows_of(x: Tensor) -> Tensor:
     """``(..., n)`` as contiguous ``(rows, n)``."""
+    if x.dim() == 2 and x.is_contiguous():
+        return x
     return x.contiguous().view(-1, x.shape[-1]) if x.numel() else x.reshape(0, x.shape[-1])
 
 
 def alpha_rows(alpha: Tensor, batch: torch.Size) -> Tensor:
     """Alpha in float64: one value, or one for each of the rows of ``batch``."""
-    alpha = alpha.detach().double()
+    if alpha.requires_grad or alpha.dtype != torch.float64:
+        alpha = alpha.detach().double()
     if alpha.numel() == 1:
         return alpha
     return alpha.expand(*batch, 1).reshape(-1).contiguous()

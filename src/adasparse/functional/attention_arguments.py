@@ -10,6 +10,7 @@ from torch import Tensor
 from adasparse.functional.arguments import (
     DTYPES,
     check_alpha_values,
+    constant,
     is_one_or,
     number_as_alpha,
 )
@@ -81,7 +82,7 @@ def attention_problem(
         "cu_seq_q": None,
         "cu_seq_k": None,
         "block_table": None,
-        "seed": new_seed(dropout_p),
+        "seed": new_seed(dropout_p, query),
         "scale": default_scale(head_dim) if scale is None else float(scale),
         "is_causal": is_causal,
         "dropout_p": dropout_p,
@@ -95,9 +96,15 @@ def attention_problem(
     return build(AttentionProblem, fields), rows[: rank - 2]
 
 
-def new_seed(dropout_p: float) -> Tensor | None:
-    """Draw the seed of dropout from PyTorch's generator; None without dropout."""
-    return torch.randint(0, 2**62, (), device="cpu") if dropout_p > 0 else None
+def new_seed(dropout_p: float, query: Tensor) -> Tensor | None:
+    """Draw the seed of dropout from PyTorch's generator; None without dropout.
+
+    On GPUs it is drawn there, as CUDA graphs need it, and nothing is copied.
+    """
+    if not dropout_p > 0:
+        return None
+    device = query.device if query.device.type in ("cuda", "meta") else "cpu"
+    return torch.randint(0, 2**62, (), device=device)
 
 
 def default_scale(head_dim: int) -> float:
@@ -136,8 +143,9 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
         values = alpha.tolist()  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
-    if not all(1 <= x < math.inf for x in values):
-        check_alpha_values(alpha, 1.0)
+    for x in values:
+        if not 1 <= x < math.inf:
+            check_alpha_values(alpha, 1.0)
     is_steep = problem.query.dtype == torch.float64 or max(values) > 2
     return torch.float64 if is_steep else torch.float32
 
@@ -151,24 +159,20 @@ def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     """Return the problem in the form that kernels read; no more than that is copied."""
-    query, alpha, mask = problem.query, problem.alpha, problem.mask
-    slopes, sinks = problem.slopes, problem.sinks
-    if alpha.device != query.device:
-        alpha = alpha.to(query.device)
+    query, alpha, mask, slopes = problem.query, problem.alpha, problem.mask, problem.slopes
+    changed = {}
+    for name, x in (("query", query), ("key", problem.key), ("value", problem.value)):
+        if (y := readable(x, dtype)) is not x:
+            changed[name] = y
+    if alpha.dim() != 4 or alpha.dtype != torch.float64:
+        changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
-        mask = mask.to(dtype)
-    return with_tensors(
-        problem,
-        {
-            "query": readable(query, dtype),
-            "key": readable(problem.key, dtype),
-            "value": readable(problem.value, dtype),
-            "alpha": (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double(),
-            "mask": mask,
-            "slopes": None if slopes is None else slopes.double().contiguous(),
-            "sinks": None if sinks is None else sinks.double().contiguous(),
-        },
-    )
+        changed["mask"] = mask.to(dtype)
+    if slopes is not None:
+        changed["slopes"] = slopes.double().contiguous()
+    if problem.sinks is not None:
+        changed["sinks"] = problem.sinks.double().contiguous()
+    return with_tensors(problem, changed) if changed else problem
 
 
 def check_softcap(softcap: float) -> None:
@@ -207,8 +211,9 @@ def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise TypeError(f"{name} must be a dense (strided) tensor; got {x.layout}.")
         if x.dim() < 2:
             raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
-    check_device("key", key, query)
-    check_device("value", value, query)
+    if not query.is_cpu or not key.is_cpu or not value.is_cpu:
+        check_device("key", key, query)
+        check_device("value", value, query)
 
 
 def autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -311,8 +316,7 @@ def check_device(name: str, x: Tensor, query: Tensor) -> None:
 def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Tensor:
     """Return alpha of rank 0, or 1 if it has one value per head, or 4; numbers on the CPU."""
     if not isinstance(alpha, Tensor):
-        number = number_as_alpha(alpha)
-        return torch.full((1, 1, 1, 1), number, dtype=torch.float64, device="cpu")
+        return constant(number_as_alpha(alpha), 4)
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
     if alpha.dim() == 0:

@@ -15,6 +15,7 @@ from adasparse.functional.backends import (
     choose_backend,
     differentiable_kernels,
     is_transformed,
+    needs_gradient,
     needs_registered_op,
 )
 from adasparse.functional.differentiable_attention import (
@@ -192,6 +193,28 @@ def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _attention_op.register_autograd(_op_backward, setup_context=_op_setup_context)
 
 
+def _composed(problem: AttentionProblem, backend: str) -> Tensor:
+    """Attention for runtimes that know PyTorch's operators alone."""
+    if problem.seed is not None:
+        raise NotImplementedError(
+            f"The exported graph cannot hold dropout; got dropout_p={problem.dropout_p}. "
+            "Call model.eval() before the export."
+        )
+    if problem.cu_seq_q is not None:
+        raise NotImplementedError(
+            "The exported graph cannot hold packed sequences; export a padded batch with "
+            "key_lengths or a mask instead."
+        )
+    return differentiable_attention(problem, backend)
+
+
+def attention_decomposition(*arguments: Any) -> Tensor:
+    """The registered operator in PyTorch operations and ``entmax``."""
+    *values, _ = arguments
+    problem = AttentionProblem(**dict(zip(_FIELDS, values, strict=True)))
+    return _composed(problem, "torch")
+
+
 @torch.library.custom_op(
     "adasparse::entmax_attention_support",
     mutates_args=(),
@@ -252,11 +275,13 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
     kernels = chosen.load()
     tensors = tensors_of(problem, _TENSORS)
     if needs_registered_op(*tensors):
+        if torch.onnx.is_in_onnx_export():
+            return _composed(problem, backend)
         # PyTorch operations are compiled as they are, so that they can be fused; those of a packed
         # batch depend on its offsets.
         if kernels is differentiable_kernels and problem.cu_seq_q is None:
             return differentiable_attention(problem, backend)
         return _attention_op(**vars(problem), backend=chosen.name)  # type: ignore[no-any-return]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
+    if needs_gradient(*tensors):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]
     return _forward(problem, kernels)

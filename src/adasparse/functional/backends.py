@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -248,8 +248,6 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def choose_route(eager: Any, functorch: Any, registered: Any, *tensors: Tensor | None) -> Any:
-    """Return the fastest of three forms of one operator that supports this call."""
-    if needs_registered_op(*tensors):
-        return registered
-    return functorch.apply if is_transformed() else eager.apply
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    """Whether autograd records what is done with these tensors."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

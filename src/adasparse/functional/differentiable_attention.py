@@ -8,6 +8,7 @@ from adasparse.functional.backends import differentiable_kernels, needs_register
 from adasparse.functional.entmax import entmax_from
 from adasparse.kernels import AttentionProblem
 from adasparse.kernels.packed import is_packed, offsets_of, unpacked
+from adasparse.kernels.problem import with_tensors
 
 without_autocast = differentiable_kernels.without_autocast
 
@@ -17,9 +18,14 @@ def _prepared(problem: AttentionProblem) -> AttentionProblem:
     if needs_registered_op(problem.query, problem.alpha) or (
         torch._C._functorch.is_functorch_wrapped_tensor(problem.alpha)
     ):
-        is_wide = problem.query.dtype == torch.float64
-        return prepared(problem, torch.float64 if is_wide else torch.float32)
-    return prepared(problem, compute_dtype(problem))
+        known = differentiable_kernels.known_alpha(problem.alpha)
+        is_wide = problem.query.dtype == torch.float64 or (known is not None and known > 2)
+        wide = prepared(problem, torch.float64 if is_wide else torch.float32)
+    else:
+        wide = prepared(problem, compute_dtype(problem))
+    if wide.alpha.device == wide.query.device:
+        return wide
+    return with_tensors(wide, {"alpha": wide.alpha.reshape(())})  # one number in CPU memory
 
 
 def attention_scores(

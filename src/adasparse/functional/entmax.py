@@ -1,5 +1,7 @@
 """The entmax operator: probabilities of which many are exactly zero."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,11 +16,12 @@ from adasparse.functional.arguments import (
     sum_to_alpha,
 )
 from adasparse.functional.backends import (
-    can_read_values,
     check_backend,
     choose_kernels,
-    choose_route,
     differentiable_kernels,
+    is_transformed,
+    needs_gradient,
+    needs_registered_op,
 )
 
 
@@ -29,7 +32,7 @@ def _forward(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tens
     if rows.numel() == 0:
         return torch.zeros_like(scores, memory_format=torch.contiguous_format)
     weights: Tensor = kernels.entmax_forward(rows, alpha_rows(alpha, scores.shape[:-1]))
-    return weights.view(scores.shape)
+    return weights if scores.dim() == 2 else weights.view(scores.shape)
 
 
 def _backward(
@@ -41,13 +44,13 @@ def _backward(
     kernels = choose_kernels(backend, weights)
     grad_scores, grad_alpha = kernels.entmax_backward(
         rows_of(weights),
-        rows_of(grad.to(weights.dtype)),
+        rows_of(grad if grad.dtype == weights.dtype else grad.to(weights.dtype)),
         alpha_rows(alpha, batch),
         with_alpha=with_alpha,
     )
     if grad_alpha is not None:
         grad_alpha = sum_to_alpha(grad_alpha, alpha, batch)
-    return grad_scores.view(weights.shape), grad_alpha
+    return grad_scores if weights.dim() == 2 else grad_scores.view(weights.shape), grad_alpha
 
 
 def _differentiable_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,6 +191,14 @@ def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _entmax_op.register_autograd(_op_backward, setup_context=_FunctorchEntmax.setup_context)
 
 
+def entmax_decomposition(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+    """The registered operator in PyTorch operations, a fixed number of them."""
+    known = differentiable_kernels.known_alpha(alpha)
+    if known is not None and not 1 <= known < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite to be exported; got {known}.")
+    return differentiable_kernels.entmax_unrolled(scores, alpha)
+
+
 def entmax(
     scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, *, backend: str = "auto"
 ) -> Tensor:
@@ -249,11 +260,22 @@ def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
 
 
 def _is_steep(scores: Tensor, alpha: Tensor) -> bool:
-    """Whether gradients are wanted at an alpha above 2, as far as values can be read."""
-    needs_grad = torch.is_grad_enabled() and (scores.requires_grad or alpha.requires_grad)
-    if not needs_grad or not can_read_values(scores, alpha) or not alpha.numel():
+    """Whether alpha is above 2, as far as values can be read without stalling a device."""
+    if not scores.is_cpu or not alpha.is_cpu or not alpha.numel():
         return False
     return (alpha.item() if alpha.numel() == 1 else alpha.max().item()) > 2
+
+
+def _choose_route(scores: Tensor, alpha: Tensor) -> Callable[..., Tensor]:
+    """Return the fastest form of the operator that supports this call."""
+    if needs_registered_op(scores, alpha):
+        return entmax_decomposition if torch.onnx.is_in_onnx_export() else _entmax_op
+    if is_transformed():
+        return _FunctorchEntmax.apply
+    return _eager_route if needs_gradient(scores, alpha) else _forward
+
+
+_eager_route: Callable[..., Tensor] = _EagerEntmax.apply
 
 
 def entmax_from(
@@ -267,7 +289,8 @@ def entmax_from(
     alpha = as_alpha(alpha, scores, dim, lowest=lowest)
     if scores.dim() == 0:
         return entmax_from(scores.reshape(1), alpha, 0, lowest=lowest, backend=backend).reshape(())
-    if scores.dtype != torch.float64 and _is_steep(scores, alpha):
+    route = _choose_route(scores, alpha)
+    if route is _eager_route and scores.dtype != torch.float64 and _is_steep(scores, alpha):
         # Gradients are powers of the weights, too high to take them from rounded ones.
         wide = entmax_from(scores.double(), alpha, dim, lowest=lowest, backend=backend)
         return wide.to(scores.dtype)
@@ -275,6 +298,5 @@ def entmax_from(
     if not is_last:
         scores = scores.movedim(dim, -1)
         alpha = alpha.movedim(dim, -1) if alpha.dim() else alpha
-    apply = choose_route(_EagerEntmax, _FunctorchEntmax, _entmax_op, scores, alpha)
-    weights: Tensor = apply(scores, alpha, lowest, backend)
+    weights = route(scores, alpha, lowest, backend)
     return weights if is_last else weights.movedim(-1, dim)

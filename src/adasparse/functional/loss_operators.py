@@ -317,6 +317,10 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
     """
     tensors = tensors_of(problem, _TENSORS)
     if needs_registered_op(*tensors):
+        if torch.onnx.is_in_onnx_export():
+            raise NotImplementedError(
+                "ONNX has no form of entmax_loss; export the model without its loss."
+            )
         name = choose_backend(backend, problem.scores).name
         loss: Tensor = _loss_op(**vars(problem), lowest=lowest, backend=name)[0]
         return loss

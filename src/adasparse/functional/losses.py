@@ -165,5 +165,6 @@ def entmax_loss(
         loss = _mean(loss, problem)
     else:
         loss = loss.reshape(batch)
-    is_mixed = torch.is_autocast_enabled(scores.device.type)
+    device = scores.device.type
+    is_mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return loss if is_mixed else loss.to(scores.dtype)

@@ -149,7 +149,7 @@ def entmax_attention_varlen(
         cu_seq_q=cu_seq_q,
         cu_seq_k=cu_seq_k,
         block_table=block_table,
-        seed=new_seed(dropout_p),
+        seed=new_seed(dropout_p, query),
         scale=default_scale(query.shape[3]) if scale is None else float(scale),
         is_causal=is_causal,
         dropout_p=dropout_p,

@@ -17,6 +17,14 @@ def isa() -> str:
 def use_isa(name: str) -> None:
     """Switches to another instruction set."""
 
+def screening() -> str:
+    """
+    Returns whether attention screens its scores in int8: auto, off or forced.
+    """
+
+def use_screening(name: str) -> None:
+    """Switches the screening of scores; results stay the same."""
+
 has_openmp: bool = True
 
 class Type(enum.Enum):

@@ -37,7 +37,8 @@ class AttentionProblem:
         query: ``(b, h, q, d)``.
         key: ``(b, g, k, d)``; query head ``i`` reads key head ``i // (h // g)``.
         value: ``(b, g, k, e)``.
-        alpha: Of rank 0, ``(h,)``, or broadcastable to ``(b, h, q, 1)``; kernels get the last.
+        alpha: Of rank 0, ``(h,)``, or broadcastable to ``(b, h, q, 1)``; kernels get the last. A
+            single number may be in CPU memory, where its value can choose a kernel.
         mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None.
         slopes: ALiBi slopes ``(h,)``, or None.
         sinks: Score of the sink of each head ``(h,)``, or None; ``-inf`` for a head without one.
@@ -50,7 +51,8 @@ class AttentionProblem:
         block_table: ``(n, pages)`` in int32: page ``i`` of a sequence is page ``block_table[s,
             i]`` of ``key (total_pages, g, page_size, d)`` and of ``value``; its keys are those of
             its pages up to ``key_lengths[s]``. Has no gradients with respect to keys and values.
-        seed: Seed of the dropout, int64 of rank 0 in CPU memory; None without dropout.
+        seed: Seed of the dropout, int64 of rank 0 on the device of the query or in CPU memory; None
+            without dropout.
         scale: Factor of the dot products.
         is_causal: Whether query ``i`` sees keys ``0`` to ``i`` only.
         dropout_p: Probability of dropping a weight; the others are divided by ``1 - dropout_p``.

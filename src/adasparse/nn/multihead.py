@@ -235,6 +235,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Project each; what is the same tensor in one go."""
+        bias = self._in_bias()
         if self.in_proj_weight is None:
             weights: tuple[Tensor, ...] = (
                 self.q_proj_weight,
@@ -242,14 +243,24 @@ class MultiheadAttention(nn.MultiheadAttention):
                 self.v_proj_weight,
             )
         elif query is key and key is value:
-            return linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+            return linear(query, self.in_proj_weight, bias).chunk(3, -1)
         else:
             weights = self.in_proj_weight.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
         return tuple(
-            linear(x, weight, bias)
-            for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+            linear(x, weight, own)
+            for x, weight, own in zip((query, key, value), weights, biases, strict=True)
         )
+
+    def _in_bias(self) -> Tensor | None:
+        """Return the bias of the projections in the dtype of their weights, which it may not have.
+
+        PyTorch's module adds it after a product whose dtype is then that of both.
+        """
+        if self.in_proj_bias is None:
+            return None
+        weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        return self.in_proj_bias.to(weight.dtype)
 
     def _to_heads(self, x: Tensor, batch_dim: int) -> Tensor:
         """``(b, n, h * d)``, ``(n, b, h * d)`` or ``(n, h * d)`` as ``(b, h, n, d)``."""

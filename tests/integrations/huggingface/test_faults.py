@@ -215,6 +215,7 @@ def test_classes_that_transformers_does_not_export_are_pickled(make):
         ("resnet", "it has no attention"),
         ("reformer", "attend by code of their own, in which no softmax over keys was seen"),
         ("longformer", r"whose softmax is not over the last dimension .* got \(1, 8, 4, 5\)"),
+        ("nystromformer", "several softmaxes of different shapes"),
     ],
 )
 def test_refusals_name_the_reason(name, reason):

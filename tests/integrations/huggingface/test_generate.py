@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import transformers
 
-from adasparse.integrations.huggingface import SparsityConfig, sparsify
+from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
 from adasparse.integrations.huggingface.attention import watching
+from adasparse.integrations.huggingface.implementations import holders
 from support.architectures import ARCHITECTURES, inputs_for, tokens
 
 GENERATORS = [name for name, architecture in ARCHITECTURES.items() if architecture.generates]
@@ -89,3 +91,47 @@ def test_weights_can_be_had_while_generating(name):
     weights = output.decoder_attentions if name == "t5" else output.attentions
     assert len(weights) == NEW_TOKENS
     assert all(torch.allclose(x.sum(-1), torch.ones(())) for step in weights for x in step)
+
+
+PROMPTS = [[17, 18, 19, 20, 21], [30, 31], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]]
+
+
+def batched(model, prompts):
+    """Generate with a paged cache, as servers do: each prompt of its own length, no padding."""
+    settings = transformers.GenerationConfig(
+        max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=-1, pad_token_id=0
+    )
+    # Two pages for each prompt, and fewer tokens at once than all prompts have.
+    pages = transformers.ContinuousBatchingConfig(num_blocks=16, page_size=16, max_batch_tokens=16)
+    found = model.generate_batch(
+        prompts, generation_config=settings, continuous_batching_config=pages
+    )
+    return [x.generated_tokens for _, x in sorted(found.items())]
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats"), [("llama", 1), pytest.param("gemma2", 2, marks=pytest.mark.slow)]
+)
+def test_continuous_batching_changes_nothing(name, repeats):
+    model = sparse(name)
+    before = {key: config._attn_implementation for key, _, _, config in holders(model)}
+    alone = [
+        model.generate(
+            torch.tensor([x]), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False
+        )[0, len(x) :].tolist()
+        for x in PROMPTS
+    ]
+    for _ in range(repeats):
+        assert batched(model, PROMPTS) == alone
+        after = {key: config._attn_implementation for key, _, _, config in holders(model)}
+        assert after == before
+    restore(model)
+    assert {config._attn_implementation for _, _, _, config in holders(model)} <= {"sdpa", "eager"}
+
+
+def test_continuous_batching_is_refused_where_code_of_its_own_attends():
+    config = transformers.BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=4)
+    model = transformers.BloomForCausalLM(config).eval()
+    sparsify(model)
+    with pytest.raises(ValueError, match=r"no paged cache .* generate\(\) with a padded batch"):
+        batched(model, PROMPTS)

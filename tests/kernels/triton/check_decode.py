@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from adasparse.kernels import cpu, reference
-from adasparse.kernels.triton import attention_forward, attention_paged, attention_support, decode
-from support.triton_problems import DEVICE, make, on_device
+from adasparse.kernels.triton import attention_forward, attention_support, decode
+from support.triton_problems import make, on_device
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning"),
@@ -36,25 +36,6 @@ def test_float_alpha_and_odd_head_sizes():
     problem, _ = make(h=1, q=1, k=520, d=3, e=80, alpha=1.5)
     output, _ = attention_forward(on_device(problem), keep=False)
     expected, _ = reference.attention_forward(problem, keep=False)
-    assert (output.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
-def test_pages():
-    generator = torch.Generator().manual_seed(0)
-    page_size, (b, n) = 16, (2, 5)
-    pages = torch.randperm(12, generator=generator)[: b * n].reshape(b, n)
-    key, value = (torch.randn(12, page_size, 2, 16, generator=generator) for _ in range(2))
-    lengths = torch.tensor([70, 33])
-    problem, _ = make(**HEADS, q=2, k=1, alpha=[1.0, 1.3, 1.5, 2.0], key_lengths=lengths)
-    plain = replace(
-        problem,
-        **{
-            name: x[pages].reshape(b, n * page_size, 2, 16).transpose(1, 2)
-            for name, x in (("key", key), ("value", value))
-        },
-    )
-    expected, _ = reference.attention_forward(plain, keep=False)
-    output = attention_paged(on_device(replace(problem, key=key, value=value)), pages.to(DEVICE))
     assert (output.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 

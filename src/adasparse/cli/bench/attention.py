@@ -9,10 +9,13 @@ from rich.text import Text
 
 from adasparse.bench import attention as benchmark
 from adasparse.bench.calls import BOTH, FORWARD, SOFTMAX
+from adasparse.bench.devices import default_dtype
 from adasparse.bench.results import COMPARISON_SECONDS, Result, Row, Settings
 from adasparse.bench.tables import other_fact, size, timed_rows
 from adasparse.cli.bench.options import (
     AsJson,
+    Device,
+    Dtype,
     Output,
     Quick,
     Repeats,
@@ -46,6 +49,8 @@ def attention(
             help=f"Run this case; may be given several times. One of {', '.join(NAMES)}.",
         ),
     ] = None,
+    device: Device = "cpu",
+    dtype: Dtype = None,
     is_quick: Quick = False,
     as_json: AsJson = False,
     output: Output = None,
@@ -53,7 +58,7 @@ def attention(
     """Time attention beside softmax attention, and measure its memory.
 
     The ratio is the speedup over the baseline: above 1, adasparse is faster. Long cases get fewer
-    rounds.
+    rounds. A GPU has cases of its own, and AdaSplash beside softmax if that is installed.
     """
     check_directory(output)
     settings = Settings(
@@ -64,6 +69,8 @@ def attention(
         seed=seed,
         is_quick=is_quick,
         cases=tuple(cases or ()),
+        device=device,
+        dtype=dtype or default_dtype(device),
     )
     run_benchmark(benchmark.measure, settings, show, as_json=as_json, output=output)
 

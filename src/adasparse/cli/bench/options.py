@@ -6,6 +6,23 @@ from typing import Annotated
 
 import typer
 
+from adasparse.bench.devices import DTYPES, why_missing
+
+
+def check_device(device: str) -> str:
+    """Return the name of a device that can be used here."""
+    if reason := why_missing(device):
+        raise typer.BadParameter(f"{device} cannot be measured: {reason}.")
+    return device
+
+
+def check_dtype(dtype: str | None) -> str | None:
+    """Return the name of a dtype that can be measured."""
+    if dtype is not None and dtype not in DTYPES:
+        raise typer.BadParameter(f"a dtype is one of {', '.join(DTYPES)}; got {dtype}.")
+    return dtype
+
+
 Threads = Annotated[
     int | None, typer.Option(min=1, show_default="torch's choice", help="CPU threads.")
 ]
@@ -14,6 +31,17 @@ Repeats = Annotated[
     typer.Option(min=1, show_default="30, or 3 with --quick", help="Rounds; the best counts."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Device = Annotated[
+    str, typer.Option(callback=check_device, help="Device to measure: cpu, cuda or cuda:1.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        callback=check_dtype,
+        show_default="float32 on the CPU, else bfloat16",
+        help=f"One of {', '.join(DTYPES)}.",
+    ),
+]
 Quick = Annotated[
     bool, typer.Option("--quick", help="A rough look in seconds, at an eighth of the size.")
 ]

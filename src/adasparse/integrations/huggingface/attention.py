@@ -1,7 +1,6 @@
 """The attention function that transformers calls, in place of softmax attention."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from adasparse.integrations.huggingface.masks import (
     read_note,
 )
 from adasparse.integrations.packing import PackedMask, packed_matrix
+from adasparse.kernels.problem import with_tensors
 
 __all__ = [
     "EXPLICIT_NAME",
@@ -45,9 +45,8 @@ NAME = "adasparse"
 EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
-#: Arguments that change what attention means and that nothing here implements.
-_UNSUPPORTED = {"cache": "a paged cache"}
-
+#: Arguments of modules that a packed row is read from.
+_PACKING = ("cu_seq_lens_q", "max_length_q", "sliding_window")
 
 def _scale_and_alpha(
     module: nn.Module, query: Tensor, visible: Callable[[], Tensor]
@@ -91,6 +90,7 @@ def entmax_attention_forward(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     output_attentions: bool | None = None,
+    cache: Any = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend as ``module`` was configured to; the signature is that of transformers.
@@ -99,13 +99,14 @@ def entmax_attention_forward(
         The output ``(b, q, h, e)``, and the weights ``(b, h, q, k)`` if they are asked for. Only
         then is the matrix of weights materialized.
     """
-    for name, meaning in _UNSUPPORTED.items():
-        if kwargs.get(name) is not None:
-            raise NotImplementedError(
-                f"{type(module).__name__} uses {meaning}, for which there is no sparse counterpart."
-            )
+    # Offsets of sequences, but in continuous batching, whose mask says what they do.
+    packing = {} if cache is not None else {x: kwargs[x] for x in _PACKING if x in kwargs}
+    if cache is not None:  # the paged cache of continuous batching, which says what it read
+        key, value = cache.update(
+            key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs
+        )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
-    is_plain = softcap is None and s_aux is None and kwargs.get("cu_seq_lens_q") is None
+    is_plain = softcap is None and s_aux is None and packing.get("cu_seq_lens_q") is None
     if getattr(module, LEFT_DENSE, False) and is_plain and not (wants_weights or is_steered()):
         return sdpa_attention_forward(
             module,
@@ -128,10 +129,10 @@ def entmax_attention_forward(
         scale=scaling,
         softcap=softcap,
         sinks=s_aux,
-        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, kwargs),
+        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, packing),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
-    call = observed(replace(call, query=query, alpha=alpha))
+    call = observed(with_tensors(call, {"query": query, "alpha": alpha}))
     if not wants_weights:
         return call.output(dropout).transpose(1, 2).contiguous(), None
     weights = call.weights()
@@ -146,11 +147,11 @@ def _mask_arguments(
     attention_mask: Tensor | None,
     is_causal: bool | None,
     position_bias: Tensor | None,
-    kwargs: Mapping[str, Any],
+    packing: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the visible keys in the terms of ``AttentionCall``."""
     causal, key_lengths, window = False, None, None
-    packed = _packed_mask(module, query, key, attention_mask, is_causal, kwargs)
+    packed = _packed_mask(module, query, key, attention_mask, is_causal, packing)
     if isinstance(packed, PackedMask):
         if position_bias is None:
             return {"mask": packed}
@@ -178,7 +179,7 @@ def _packed_mask(
     key: Tensor,
     attention_mask: Tensor | None,
     is_causal: bool | None,
-    kwargs: Mapping[str, Any],
+    packing: Mapping[str, Any],
 ) -> Tensor | None:
     """Return the mask of a packed row, from positions that restart or from the offsets given.
 
@@ -188,7 +189,7 @@ def _packed_mask(
     where there is no mask, or one of positions that restart.
     """
     n = query.shape[2]
-    offsets = kwargs.get("cu_seq_lens_q")
+    offsets = packing.get("cu_seq_lens_q")
     by_positions = attention_mask if isinstance(attention_mask, PackedMask) else None
     if offsets is None or len(query) != 1 or key.shape[2] != n:
         return by_positions
@@ -198,11 +199,11 @@ def _packed_mask(
         is_causal, window = by_positions.is_causal, by_positions.window
     else:
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        size = kwargs.get("sliding_window")
+        size = packing.get("sliding_window")
         window = None if size is None else (size - 1, 0) if is_causal else (size, size)
     if torch.compiler.is_compiling():
         return packed_matrix(offsets, n, is_causal=bool(is_causal), window=window)
-    longest = kwargs.get("max_length_q")
+    longest = packing.get("max_length_q")
     return PackedMask(
         offsets.int(),
         n,

@@ -71,7 +71,11 @@ class Before:
 
 def undo_plan(model: nn.Module) -> None:
     """Give every configuration the implementation that it had before ``Plan.apply``."""
-    before: Before = model.__dict__.pop(_BEFORE)
+    undo(model.__dict__.pop(_BEFORE))
+
+
+def undo(before: Before) -> None:
+    """Set configurations back to what they were."""
     for config, implementation in reversed(before.switched):
         _set(config, implementation)
     for module, attribute, config in reversed(before.split):

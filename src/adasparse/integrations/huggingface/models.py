@@ -31,6 +31,7 @@ from adasparse.integrations.huggingface.implementations import (
     undo_plan,
 )
 from adasparse.integrations.huggingface.internals import let_record
+from adasparse.integrations.huggingface.paged import ContinuousBatchingMixin, stop_paging
 from adasparse.integrations.huggingface.search import Result
 from adasparse.integrations.huggingface.softmax import (
     reduced_by,
@@ -90,7 +91,7 @@ def _with_base_type(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "model_type": values["adasparse"]["base_model_type"]}
 
 
-class SparseModelMixin:
+class SparseModelMixin(ContinuousBatchingMixin):
     """What the sparse counterpart of a model class adds: its own exponents, and their loading."""
 
     config: Any
@@ -139,6 +140,7 @@ class SparseModelMixin:
                 f"The attention of a sparse model is {sparse!r}; got {attn_implementation!r}. "
                 "Call adasparse.restore(model) first."
             )
+        stop_paging(self)  # type: ignore[arg-type]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return parameters and buffers, but not for a dense model around this one to save.
@@ -228,6 +230,7 @@ def _plan(model: nn.Module, record: dict[str, Any]) -> Plan:
 
 def detach(model: nn.Module) -> None:
     """Undo ``attach``."""
+    stop_paging(model)
     for module in list(model.modules()):
         if isinstance(module._modules.get(CHILD), SparseHeads):
             del module._modules[CHILD]
@@ -270,6 +273,8 @@ def sparse_model_class(dense: Any, config_class: Any) -> Any:
         "config_class": config_class,
         "dense_class": dense,
         "_keep_in_fp32_modules_strict": strict | {CHILD},
+        # Continuous batching would switch to it, if it is installed.
+        "_supports_flash_attn": False,
     }
     sparse = type(dense.__name__, (SparseModelMixin, dense), namespace)
     let_record(sparse, dense)

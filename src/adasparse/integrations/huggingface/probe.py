@@ -2,9 +2,10 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -206,6 +207,7 @@ class _Tracer:
         self.names = {module: name for name, module in model.named_modules()}
         self.running: list[nn.Module] = []
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}
+        self.turns: Counter[nn.Module] = Counter()
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -221,6 +223,7 @@ class _Tracer:
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.running.append(module)
+        self.turns[module] += 1
         given = _first_number([*args, kwargs])
         self.sizes[module] = () if given is None else tuple(given.shape)
 
@@ -253,7 +256,8 @@ class _Tracer:
         name = self.names.get(module) if module is not None else None
         if name is None or len(seen.shape) < 3:
             return
-        self.trace.normalized.setdefault(name, []).append(seen)
+        turn = self.turns[module]  # type: ignore[index]
+        self.trace.normalized.setdefault(name, []).append(replace(seen, turn=turn))
         size = self.sizes.get(module, ())  # type: ignore[arg-type]
         self.trace.batch[name] = size[:-1][:2]
 

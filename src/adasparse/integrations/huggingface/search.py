@@ -31,7 +31,11 @@ from adasparse.integrations.huggingface.probe import (
     silent_attention,
     trace,
 )
-from adasparse.integrations.huggingface.softmax import route_through_softmax, unroute
+from adasparse.integrations.huggingface.softmax import (
+    Normalization,
+    route_through_softmax,
+    unroute,
+)
 
 _SHOWN = 4
 
@@ -207,6 +211,11 @@ def _own_attention(model: nn.Module, name: str, traces: list[Trace]) -> Found | 
         return None
     if any(x == name or x.startswith(f"{name}.") for seen in traces for x in seen.rebuilt):
         return "its code is replaced by other code at some lengths of the input"
+    if any(_has_several_shapes(seen.normalized.get(name, [])) for seen in traces):
+        return (
+            "it attends by code of its own, which takes several softmaxes of different shapes and "
+            "none of them over the keys of all queries"
+        )
     fitting = [h for h in _head_counts(module) if all(x.fits(h, batch) for x, batch in calls)]
     if not fitting:
         shapes = ", ".join(sorted({f"{x.shape} over dimension {x.dim}" for x, _ in calls}))
@@ -224,6 +233,17 @@ def _own_attention(model: nn.Module, name: str, traces: list[Trace]) -> Found | 
         attention=kind_of(name, module, q, k, bool(causal) and all(causal)),
         is_own_code=True,
     )
+
+
+def _has_several_shapes(calls: list[Normalization]) -> bool:
+    """Tell whether scores of different shapes are normalized in one call of a module.
+
+    Approximations of attention do that, such as Nyström's; their softmaxes are not over keys.
+    """
+    shapes: dict[int, set[tuple[int, ...]]] = {}
+    for call in calls:
+        shapes.setdefault(call.turn, set()).add(call.shape)
+    return any(len(found) > 1 for found in shapes.values())
 
 
 def _head_counts(module: nn.Module) -> list[int]:

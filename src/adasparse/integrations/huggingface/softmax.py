@@ -33,11 +33,13 @@ class Normalization:
         shape: That of the scores, ``(b, h, q, k)`` or ``(b * h, q, k)`` where it can be used.
         dim: Dimension that sums to one, counted from the last.
         is_causal: Whether no query gave weight to a later key; None where that does not show.
+        turn: Number of the call of the module in which it was seen.
     """
 
     shape: tuple[int, ...]
     dim: int
     is_causal: bool | None
+    turn: int = 0
 
     def fits(self, num_heads: int, batch: tuple[int, ...] | None = None) -> bool:
         """Tell whether these are scores of ``num_heads`` heads.

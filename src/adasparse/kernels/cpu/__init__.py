@@ -13,7 +13,9 @@ from adasparse.kernels.cpu.native import (
     is_available,
     isa,
     missing_reason,
+    screening,
     use_isa,
+    use_screening,
 )
 from adasparse.kernels.cpu.packed import SavedPacked, attention_backward, attention_forward
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
@@ -37,5 +39,7 @@ __all__ = [
     "loss_backward",
     "loss_forward",
     "missing_reason",
+    "screening",
     "use_isa",
+    "use_screening",
 ]

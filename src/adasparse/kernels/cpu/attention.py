@@ -60,6 +60,13 @@ def rows_of(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, .
     return x.data_ptr(), strides
 
 
+def _broadcast_strides(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of ``x`` expanded to ``shape``: 0 along dimensions that are broadcast."""
+    if x.numel() == 1 and x.dim() == 4:
+        return _NO_STRIDES
+    return x.expand(shape).stride()
+
+
 def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     """Return the problem as the extension takes it; the mask and batch of one that is not packed.
 
@@ -91,8 +98,7 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     is_causal, window_right = problem.is_causal, problem.window_right
     if is_causal and problem.position:  # the extension's causal queries start at key 0
         is_causal, window_right = False, 0
-    # Broadcast dimensions get a stride of zero; the tensors stay as they are.
-    alpha = problem.alpha.expand(batch, heads, q, 1)
+    alpha = problem.alpha
     if alpha.dtype != torch.float64:
         raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
     kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
@@ -101,7 +107,7 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         if not is_bool and mask.dtype != dtype:
             raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
-        mask_data, mask_strides = mask.data_ptr(), mask.expand(batch, heads, q, k).stride()
+        mask_data, mask_strides = mask.data_ptr(), _broadcast_strides(mask, (batch, heads, q, k))
     return native.extension.AttentionInput(
         is_double=dtype == torch.float64,
         batch=batch,
@@ -118,7 +124,7 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         value=value_data,
         value_strides=value_strides,
         alpha=alpha.data_ptr(),
-        alpha_strides=alpha.stride(),
+        alpha_strides=_broadcast_strides(alpha, (batch, heads, q, 1)),
         mask_kind=kind,
         mask=mask_data,
         mask_strides=mask_strides,

@@ -1,6 +1,8 @@
 """Loading of the compiled extension, its instruction sets, and access to tensors by address.
 
-``ADASPARSE_ISA`` in the environment picks an instruction set by name at import.
+``ADASPARSE_ISA`` in the environment picks an instruction set by name at import, and
+``ADASPARSE_SCREENING`` whether attention screens its scores in int8: ``auto``, ``off`` or
+``forced``.
 """
 
 import functools
@@ -42,8 +44,11 @@ def _reason_of_installation() -> str:
 
 if extension is None:
     missing_reason = _reason_of_installation() or missing_reason
-elif _wanted_isa := os.environ.get("ADASPARSE_ISA"):
-    extension.use_isa(_wanted_isa)
+else:
+    if _wanted_isa := os.environ.get("ADASPARSE_ISA"):
+        extension.use_isa(_wanted_isa)
+    if _wanted_screening := os.environ.get("ADASPARSE_SCREENING"):
+        extension.use_screening(_wanted_screening)
 
 
 def is_available() -> bool:
@@ -71,6 +76,20 @@ def use_isa(name: str) -> None:
     """Switch to the instruction set ``name``, one of ``available_isas()``."""
     check_available()
     extension.use_isa(name)
+
+
+def screening() -> str:
+    """Return whether attention screens its scores in int8: ``auto``, ``off`` or ``forced``."""
+    return extension.screening() if is_available() else ""
+
+
+def use_screening(name: str) -> None:
+    """Screen scores in int8 where that pays (``auto``), never (``off``) or always (``forced``).
+
+    Results are the same to the last bit; tests and benchmarks switch.
+    """
+    check_available()
+    extension.use_screening(name)
 
 
 def has_openmp() -> bool:

@@ -2,7 +2,8 @@
 
 Besides the functions of ``Kernels`` it has the parts that higher derivatives are made of:
 ``attention_scores``, ``with_sinks``, ``weighted_values`` and ``loss_gradient`` are differentiable
-any number of times, and so are ``entmax_backward`` and ``entmax_tangent``.
+any number of times, and so are ``entmax_backward`` and ``entmax_tangent``. ``entmax_unrolled`` is
+for exporters.
 """
 
 from adasparse.kernels.torch.attention import (
@@ -25,6 +26,7 @@ from adasparse.kernels.torch.scores import (
     without_autocast,
     without_sinks,
 )
+from adasparse.kernels.torch.unrolled import entmax_unrolled, known_alpha
 
 __all__ = [
     "attention_backward",
@@ -36,6 +38,8 @@ __all__ = [
     "entmax_backward",
     "entmax_forward",
     "entmax_tangent",
+    "entmax_unrolled",
+    "known_alpha",
     "loss_backward",
     "loss_forward",
     "loss_gradient",

@@ -25,7 +25,7 @@ def steep_forward(scores: Tensor, eps: Tensor) -> Tensor:
     top = scores.amax(-1, keepdim=True)
     bad = scores.isnan().any(-1, keepdim=True) | top.isposinf()
     scores = torch.where(top.isfinite() & ~bad, scores, 0.0)
-    smallest, mass = _last_in_support(scores, eps)
+    smallest, mass = last_in_support(scores, eps, scores.shape[-1].bit_length())
     z = scores - smallest
     is_above, is_smallest = z > 0, z == 0
 
@@ -52,13 +52,17 @@ def steep_forward(scores: Tensor, eps: Tensor) -> Tensor:
     return torch.where(bad, float("nan"), p)
 
 
-def _last_in_support(scores: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+def last_in_support(scores: Tensor, eps: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Return the smallest score in the support and the mass above it if the edge were there.
 
     A score is in the support if that mass is below one.
+
+    Args:
+        scores: ``(..., n)``.
+        eps: Broadcastable to ``(..., 1)``, above 1.
+        steps: Number of halvings of the sorted row, at least the bits of ``n``.
     """
     ordered = scores.sort(-1, descending=True).values
-    n = scores.shape[-1]
 
     def mass_above(place: Tensor) -> tuple[Tensor, Tensor]:
         score = ordered.gather(-1, place)
@@ -67,9 +71,9 @@ def _last_in_support(scores: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         mass = torch.where(is_above, (eps * gap) ** (1 / eps), 0.0).sum(-1, keepdim=True)
         return score, mass
 
-    inside = torch.zeros(len(scores), 1, dtype=torch.int64, device=scores.device)
-    outside = torch.full_like(inside, n)
-    for _ in range(n.bit_length()):
+    inside = torch.zeros_like(scores[..., :1], dtype=torch.int64)
+    outside = torch.full_like(inside, scores.shape[-1])
+    for _ in range(steps):
         middle = (inside + outside) // 2
         is_inside = (middle == inside) | (mass_above(middle)[1] < 1)
         inside, outside = (

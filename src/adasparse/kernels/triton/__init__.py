@@ -28,7 +28,6 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MODULES = {
     "attention_backward": "attention",
     "attention_forward": "attention",
-    "attention_paged": "decode",
     "attention_support": "support",
     "empty_loss_saved": "losses",
     "entmax_backward": "rows",
@@ -41,7 +40,6 @@ __all__ = [
     "accepts_half_precision",
     "attention_backward",
     "attention_forward",
-    "attention_paged",
     "attention_support",
     "devices",
     "empty_loss_saved",
@@ -102,18 +100,6 @@ def _unsupported_dtype(x: Tensor) -> str | None:
     return f"the Triton kernels compute in float16, bfloat16 or float32; got {x.dtype}"
 
 
-def _unsupported_field(problem: AttentionProblem) -> str | None:
-    """Reason from the fields that no kernel reads yet."""
-    given = {
-        "softcap": problem.softcap is not None,
-        "sinks": problem.sinks is not None,
-        "packed sequences (cu_seq_q)": problem.cu_seq_q is not None,
-        "a position of the first query": problem.position != 0,
-    }
-    names = [name for name, is_given in given.items() if is_given]
-    return f"the Triton kernels do not support {' and '.join(names)}" if names else None
-
-
 def _unsupported_attention(problem: AttentionProblem) -> str | None:
     sizes = (problem.query.shape[-1], problem.value.shape[-1])
     if max(sizes) > MAX_HEAD_DIM or min(sizes) < 1:
@@ -135,6 +121,5 @@ def unsupported(problem: AttentionProblem | LossProblem | Tensor) -> str | None:
         return _unsupported_dtype(problem)
     if isinstance(problem, LossProblem):
         return _unsupported_dtype(problem.scores) or _unsupported_alpha(problem.alpha)
-    reason = _unsupported_field(problem) or _unsupported_dtype(problem.query)
-    reason = reason or _unsupported_attention(problem)
+    reason = _unsupported_dtype(problem.query) or _unsupported_attention(problem)
     return reason or _unsupported_alpha(problem.alpha)

@@ -2,6 +2,7 @@
 """Compilation without a device: the launches of a problem, and the resources that they take."""
 
 import collections
+import hashlib
 import re
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import triton
+from triton._C.libtriton import ir
 from triton.backends.amd.compiler import HIPBackend
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
@@ -58,18 +60,45 @@ class Call:
         bound, specialization, options = bind(*self.arguments, **self.constants)
         return bound, specialization, options
 
-    def compile(self, target: str) -> Any:
-        """Compile for one of TARGETS."""
+    def _source(self, target: str) -> Any:
         bound, specialization, options = self._bound(target)
         _, signature, constants, attributes = self.kernel._pack_args(
             _backend(target), {}, bound, specialization, options
         )
-        source = ASTSource(self.kernel, signature, constants, attributes)
-        return triton.compile(
-            source,
-            target=TARGETS[target],
-            options={"num_warps": self.warps, "num_stages": self.stages},
+        return ASTSource(self.kernel, signature, constants, attributes)
+
+    @property
+    def _options(self) -> dict[str, int]:
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+    def fingerprint(self, target: str) -> str:
+        """Hash of everything the machine code follows from: equal means nothing to recompile.
+
+        That is Triton's version, the options, and the kernel after the passes that every target
+        shares, which no comment, helper or option that the kernel does not have reaches.
+        """
+        backend = _backend(target)
+        options = backend.parse_options(self._options)
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        source = self._source(target)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        module = source.make_ir(
+            TARGETS[target],
+            options,
+            backend.get_codegen_implementation(options),
+            backend.get_module_map(),
+            context,
         )
+        code = stages["ttir"](module, {}).str_nodebug()
+        text = "\n".join((triton.__version__, target, repr(self._options), code))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def compile(self, target: str) -> Any:
+        """Compile for one of TARGETS."""
+        return triton.compile(self._source(target), target=TARGETS[target], options=self._options)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class SavedMask:
     """Linear memory that the backward needs.
 
     Args:
-        normalizers: ``(b, h, q)`` in float32.
+        normalizers: ``(b, h, q)`` in float32; ``(1, h, total_q)`` of a packed batch.
         words: ``(b h, q blocks, k words)`` in int32, the bit mask of key blocks.
         mean: ``(b, h, q, e)``, values averaged with the weights sigma.
     """
@@ -39,7 +39,7 @@ def solve(
     call._replace(flags=flags, inputs=inputs).run(
         forward.threshold_kernel,
         "threshold_general" if flags.kind >= 3 else "threshold",
-        call.blocks[0] * normalizers.shape[0] * normalizers.shape[1],
+        call.blocks[0] * call.shape[0] * call.shape[1],
         step_bound,
         normalizers,
         words,
@@ -62,11 +62,11 @@ def attention_forward(
     if not keep and decode.is_decoding(problem):
         return decode.attention_decode(problem), None
     call = prepare(problem)
-    b, h, _, q, _ = call.shape
-    out = problem.query.new_empty(b, h, q, problem.value.shape[-1])
+    b, h, *_ = call.shape
+    out = problem.query.new_empty(*problem.query.shape[:3], problem.value.shape[-1])
     device = out.device
     mean = torch.empty_like(out) if keep else out
-    normalizers = torch.empty(b, h, q, dtype=torch.float32, device=device)
+    normalizers = torch.empty(out.shape[:3], dtype=torch.float32, device=device)
     words = torch.zeros(b * h, call.blocks[0], call.words[1], dtype=torch.int32, device=device)
     programs = call.blocks[0] * b * h
     arguments = (normalizers, words, out, mean)
@@ -123,17 +123,17 @@ def attention_backward(
 ) -> AttentionGradients:
     """Gradients with respect to the fields of the problem that are named in ``needs``."""
     call = prepare(problem)
-    b, h, g, q, _ = call.shape
-    device = grad.device
+    b, h, g, *_ = call.shape
     grad = grad.to(problem.query.dtype).contiguous()
 
     def empty_rows() -> Tensor:
-        return torch.empty(b, h, q, dtype=torch.float32, device=device)
+        return torch.empty_like(saved.normalizers)
 
     by_query = problem.query.new_empty(problem.query.shape)
     deltas = empty_rows()
     by_alpha = empty_rows() if "alpha" in needs else None
     by_slope = empty_rows() if "slopes" in needs else None
+    by_sink = empty_rows() if "sinks" in needs else None
     chosen = call.with_general_map(problem.alpha) if by_alpha is not None else call
     chosen.run(
         backward.query_kernel,
@@ -147,10 +147,15 @@ def attention_backward(
         deltas,
         by_alpha,
         by_slope,
+        by_sink,
         FLAGS=chosen.flags._replace(is_mixed=False),
     )
-    by_key, by_value = (x.new_empty(x.shape) for x in (problem.key, problem.value))
-    if needs & {"key", "value"}:
+    # Of a packed batch the kernel writes the keys that are used.
+    empty = torch.zeros_like if call.flags.is_packed else torch.empty_like
+    by_key, by_value = (
+        empty(x, memory_format=torch.contiguous_format) for x in (problem.key, problem.value)
+    )
+    if needs & {"key", "value"} and not call.flags.has_pages:
         call.run(
             backward.key_value_kernel,
             "key_value",
@@ -176,4 +181,5 @@ def attention_backward(
         alpha=by_alpha,
         mask=by_mask,
         slopes=None if by_slope is None else by_slope.double().sum((0, 2)),
+        sinks=None if by_sink is None else by_sink.double().sum((0, 2)),
     )

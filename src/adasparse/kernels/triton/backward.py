@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 # mypy: allow-untyped-decorators
 # mypy: disable-error-code="import-untyped, import-not-found"
-# ruff: noqa: D417, N803
+# ruff: noqa: D417, N803, SIM102
 """Backward kernels over the blocks of the mask; every sum has one owner and one order.
 
 With g the gradient with respect to the weights, sigma = -dp/dc and S its sum,
@@ -17,8 +17,11 @@ from adasparse.kernels.triton.forward import inner_bits, load_eps, open_task, wo
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import NOWHERE, weights, weights_by_alpha
 from adasparse.kernels.triton.tiles import (
+    by_dot,
     decode,
     distance,
+    dropout_rows,
+    first_row,
     key_blocks,
     load_keys,
     load_queries,
@@ -26,6 +29,7 @@ from adasparse.kernels.triton.tiles import (
     load_values,
     open_head,
     score_tile,
+    score_tile_and_product,
     size,
     store_rows,
 )
@@ -35,7 +39,7 @@ from adasparse.kernels.triton.words import count_bits, low_bits, lowest_bit
 @triton.jit
 def query_kernel(
     inputs, sizes, strides, factors, normalizers, words, mean, grad,
-    by_query, deltas, by_alpha, by_slope,
+    by_query, deltas, by_alpha, by_slope, by_sink,
     FLAGS: tl.constexpr,
 ):  # fmt: skip
     """Gradients that belong to queries.
@@ -47,20 +51,24 @@ def query_kernel(
         deltas: ``(b h, q)`` in float32, for the other kernels.
         by_alpha: ``(b h, q)`` in float32, or None.
         by_slope: ``(b h, q)`` in float32, or None.
+        by_sink: ``(b h, q)`` in float32, or None.
     """
     task = open_task(sizes, FLAGS)
     head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
     first = task.first
+    if FLAGS.is_packed:
+        if first >= head.num_q:
+            return
     i = first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
-    rows = task.bh * head.num_q + i
-    eps = load_eps(inputs.eps, task.bh, i, head.num_q, FLAGS)
+    rows = first_row(head, task.bh, FLAGS) + i
+    eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
     c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
     if FLAGS.has_dropout:
-        key0, key1 = row_keys(tl.load(inputs.seed), rows)
+        key0, key1 = row_keys(tl.load(inputs.seed), dropout_rows(head, task.bh, i, FLAGS))
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
     q = load_queries(head, first, FLAGS)
-    at = task.bh * head.num_q * head.dim_v
+    at = first_row(head, task.bh, FLAGS) * head.dim_v
     do = load_rows(grad + at, head.dim_v, first, head.num_q, head.dim_v,
                    FLAGS.block_m, FLAGS.e, FLAGS.has_pad_v)  # fmt: skip
     average = load_rows(mean + at, head.dim_v, first, head.num_q, head.dim_v,
@@ -68,7 +76,7 @@ def query_kernel(
     delta = tl.sum(do.to(tl.float32) * average.to(tl.float32), 1)
     tl.store(deltas + rows, delta, mask=exists)
     blocks = key_blocks(head, first, FLAGS)
-    words = words_of(words, task, head.num_k, FLAGS)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
     dq = tl.full((FLAGS.block_m, FLAGS.d), 0.0, tl.float32)
     dalpha = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     dslope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
@@ -84,7 +92,7 @@ def query_kernel(
                 j = first_key + tl.arange(0, FLAGS.block_n)
                 k = load_keys(head, first_key, FLAGS)
                 v = load_values(head, first_key, FLAGS)
-                s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
+                s, product = score_tile_and_product(q, k, head, first, first_key, FLAGS, is_edge)
                 g = dot(do, tl.trans(v), None, FLAGS.precision)
                 if FLAGS.has_dropout:
                     g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
@@ -99,9 +107,20 @@ def query_kernel(
                 ds = sigma * g
                 if by_slope is not None:
                     dslope -= tl.sum(ds * distance(head, i, j), 1)
+                ds = by_dot(ds, product, head, FLAGS)
                 dq = dot(narrow(ds, k.dtype), k, dq, FLAGS.precision)
-    store_rows(by_query + task.bh * head.num_q * head.dim, dq * head.scale, first, head.num_q,
-               head.dim, FLAGS.block_m, FLAGS.d)  # fmt: skip
+    if FLAGS.has_sinks:  # its value is zero, so the gradient with respect to its weight is, too
+        sink = head.sink
+        if by_alpha is not None:
+            _p, sigma, p_alpha = weights_by_alpha(sink, c, eps, head.unit, FLAGS.kind)
+            dalpha -= p_alpha * delta
+        else:
+            _p, sigma = weights(sink, c, eps, head.unit, FLAGS.kind)
+        if by_sink is not None:
+            tl.store(by_sink + rows, -sigma * delta, mask=exists)
+    at = first_row(head, task.bh, FLAGS) * head.dim
+    store_rows(by_query + at, dq * head.scale, first, head.num_q, head.dim,
+               FLAGS.block_m, FLAGS.d)  # fmt: skip
     if by_alpha is not None:
         tl.store(by_alpha + rows, dalpha, mask=exists)
     if by_slope is not None:
@@ -109,15 +128,15 @@ def query_kernel(
 
 
 @triton.jit
-def load_tile_rows(inputs, sizes, head, bh, first, normalizers, deltas, FLAGS: tl.constexpr):
-    """Eps, normalizer, delta and row number of the queries from ``first`` on."""
+def load_tile_rows(inputs, head, bh, first, normalizers, deltas, FLAGS: tl.constexpr):
+    """Eps, normalizer, delta and row number in dropout of the queries from ``first`` on."""
     i = first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
-    rows = bh * head.num_q + i
-    eps = load_eps(inputs.eps, bh, i, head.num_q, FLAGS)
+    rows = first_row(head, bh, FLAGS) + i
+    eps = load_eps(inputs.eps, head, bh, i, FLAGS)
     c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
     delta = tl.load(deltas + rows, mask=exists, other=0.0)
-    return eps, c, delta, rows
+    return eps, c, delta, dropout_rows(head, bh, i, FLAGS)
 
 
 @triton.jit
@@ -144,6 +163,9 @@ def key_value_kernel(
     first_key = block * FLAGS.block_n
     j = first_key + tl.arange(0, FLAGS.block_n)
     head = open_head(inputs, sizes, strides, factors, b, bg % num_kv_heads * group, FLAGS)
+    if FLAGS.is_packed:
+        if first_key >= head.end:
+            return
     k = load_keys(head, first_key, FLAGS)
     v = load_values(head, first_key, FLAGS)
     # From block of queries ``low`` up to ``high`` all see every key of this block.
@@ -170,13 +192,15 @@ def key_value_kernel(
                     rest = rest ^ bit
                     first = (w * 32 + place) * FLAGS.block_m
                     q = load_queries(head, first, FLAGS)
-                    do = load_rows(grad + bh * head.num_q * head.dim_v, head.dim_v, first,
-                                   head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e,
+                    do = load_rows(grad + first_row(head, bh, FLAGS) * head.dim_v, head.dim_v,
+                                   first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e,
                                    FLAGS.has_pad_v)  # fmt: skip
                     eps, c, delta, rows = load_tile_rows(
-                        inputs, sizes, head, bh, first, normalizers, deltas, FLAGS
+                        inputs, head, bh, first, normalizers, deltas, FLAGS
                     )
-                    s = score_tile(q, k, head, first, first_key, FLAGS, is_edge)
+                    s, product = score_tile_and_product(
+                        q, k, head, first, first_key, FLAGS, is_edge
+                    )
                     p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                     g = dot(do, tl.trans(v), None, FLAGS.precision)
                     if FLAGS.has_dropout:
@@ -185,9 +209,12 @@ def key_value_kernel(
                         p = tl.where(keep, p * factors.keep, 0.0)
                         g = tl.where(keep, g * factors.keep, 0.0)
                     dv = dot(tl.trans(narrow(p, do.dtype)), do, dv, FLAGS.precision)
-                    ds = sigma * (g - delta[:, None])
+                    ds = by_dot(sigma * (g - delta[:, None]), product, head, FLAGS)
                     dk = dot(tl.trans(narrow(ds, q.dtype)), q, dk, FLAGS.precision)
     at = bg * num_k
+    if FLAGS.is_packed:  # the caller has filled the keys that are not used with zeros
+        at = head.key_row
+        num_k = head.end
     store_rows(by_key + at * head.dim, dk * head.scale, first_key, num_k, head.dim,
                FLAGS.block_n, FLAGS.d)  # fmt: skip
     store_rows(by_value + at * head.dim_v, dv, first_key, num_k, head.dim_v,
@@ -236,7 +263,7 @@ def mask_kernel(
             do = load_rows(grad + bh * num_q * head.dim_v, head.dim_v, first, num_q, head.dim_v,
                            FLAGS.block_m, FLAGS.e, FLAGS.has_pad_v)  # fmt: skip
             eps, c, delta, rows = load_tile_rows(
-                inputs, sizes, head, bh, first, normalizers, deltas, FLAGS
+                inputs, head, bh, first, normalizers, deltas, FLAGS
             )
             for k_block in range(k_tile, tl.where(sums_k, k_blocks, k_tile + 1)):
                 at = (bh * q_blocks + q_block) * k_words + k_block // 32

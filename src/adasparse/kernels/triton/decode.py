@@ -25,7 +25,7 @@ from torch import Tensor
 from adasparse.kernels.problem import AttentionProblem
 from adasparse.kernels.triton import launch
 from adasparse.kernels.triton.interpreter import dot, narrow
-from adasparse.kernels.triton.launch import Launch, padded, prepare
+from adasparse.kernels.triton.launch import padded, prepare, shape_of
 from adasparse.kernels.triton.maps import MASKED
 from adasparse.kernels.triton.rows import entmax_kernel, row_arguments, run_rows
 from adasparse.kernels.triton.tiles import (
@@ -33,7 +33,7 @@ from adasparse.kernels.triton.tiles import (
     encode,
     finish_scores,
     open_head,
-    row_stride,
+    scaled,
     size,
 )
 
@@ -45,35 +45,32 @@ MIN_KEYS = 512
 
 
 @triton.jit
-def row_starts(
-    pointer, strides, pages, b, kv_head, j, end, num_pages, page_size, IS_ALIGNED: tl.constexpr
-):
+def row_starts(start, stride, page_stride, head, j, FLAGS: tl.constexpr):
     """Addresses of rows ``j`` of keys or values, plain or in pages."""
-    exists = j < end
-    if pages is not None:
-        page = tl.load(pages + b * num_pages + j // page_size, mask=exists, other=0).to(tl.int64)
-        at = page * decode(strides[0])
-        j = j % page_size
+    if FLAGS.has_pages:
+        page = tl.load(head.pages + j // head.page_size, mask=j < head.end, other=0).to(tl.int64)
+        return start + page * page_stride + (j % head.page_size).to(tl.int64) * stride
     else:
-        at = b * decode(strides[0]) + j.to(tl.int64) * 0
-    at += kv_head * decode(strides[1]) + j.to(tl.int64) * decode(strides[2])
-    if IS_ALIGNED:
-        at *= 16
-    return pointer + at
+        return start + j.to(tl.int64) * stride
+
+
+@triton.jit
+def columns_of(num_k, FLAGS: tl.constexpr):
+    """Length of a row of scores: all keys, and the sink."""
+    if FLAGS.has_sinks:
+        return num_k + 1
+    else:
+        return num_k
 
 
 @triton.jit
 def scores_kernel(
-    inputs, sizes, strides, factors, pages, num_pages, page_size, scores,
-    FLAGS: tl.constexpr, ROWS: tl.constexpr,
+    inputs, sizes, strides, factors, scores, FLAGS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Scores ``(b g, rows, k)`` in float32 of one block of keys.
+    """Scores ``(b g, rows, k)`` in float32 of one block of keys; sinks come after the keys.
 
     Args:
         inputs: As for ``forward.threshold_kernel``.
-        pages: ``(b, num_pages)`` in int32: page of keys and values at each place; or None.
-        num_pages: Encoded number of pages of a sequence.
-        page_size: Encoded number of keys of a page.
         scores: Rows are the queries of all heads that share the keys, heads first.
     """
     num_k = size(sizes.num_k)
@@ -83,9 +80,8 @@ def scores_kernel(
     num_blocks = tl.cdiv(num_k, FLAGS.block_n)
     first_key = tl.program_id(0) % num_blocks * FLAGS.block_n
     bg = (tl.program_id(0) // num_blocks).to(tl.int64)
-    b = bg // num_kv_heads
-    kv_head = bg % num_kv_heads
-    head = open_head(inputs, sizes, strides, factors, b, kv_head * group, FLAGS)
+    first_head = bg % num_kv_heads * group
+    head = open_head(inputs, sizes, strides, factors, bg // num_kv_heads, first_head, FLAGS)
     row = tl.arange(0, ROWS)
     member = row // num_q
     exists = row < group * num_q
@@ -94,56 +90,58 @@ def scores_kernel(
     x = tl.arange(0, FLAGS.d)
     unit = 16 if FLAGS.is_aligned else 1
     at = member.to(tl.int64) * (decode(strides.query[1]) * unit)
-    at += i * row_stride(strides.query[2], FLAGS.is_aligned)
-    mask = exists[:, None]
+    at += i * head.query_stride
+    mask = (exists & (i < head.num_q))[:, None]
     if FLAGS.has_pad:
         mask = mask & (x < head.dim)[None, :]
     q = tl.load(head.query + at[:, None] + x[None, :], mask=mask, other=0.0)
-    start = row_starts(inputs.key, strides.key, pages, b, kv_head, j, head.end, size(num_pages),
-                       size(page_size), FLAGS.is_aligned)  # fmt: skip
+    start = row_starts(head.key, head.key_stride, head.key_page, head, j, FLAGS)
     mask = (j < head.end)[:, None]
     if FLAGS.has_pad:
         mask = mask & (x < head.dim)[None, :]
     k = tl.load(start[:, None] + x[None, :], mask=mask, other=0.0)
     slope = 0.0
     if FLAGS.has_slopes:
-        slopes = inputs.slopes + kv_head * group + member
+        slopes = inputs.slopes + first_head + member
         slope = tl.load(slopes, mask=exists, other=0.0)[:, None]
     offsets = member.to(tl.int64) * decode(strides.mask[1]) + i * decode(strides.mask[2])
-    s = dot(q, tl.trans(k), None, FLAGS.precision)
+    s = scaled(dot(q, tl.trans(k), None, FLAGS.precision), head, FLAGS)
     s = finish_scores(s, head, slope, i, j, 0, first_key, offsets, FLAGS, True)
     s = tl.where(s <= 0.5 * MASKED, MASKED, s)
     if FLAGS.is_raw:
         s = tl.where(s == MASKED, s, s * head.unit)
-    at = (bg * group * num_q + row)[:, None] * num_k + j[None, :]
-    tl.store(scores + at, s, mask=exists[:, None] & (j < num_k)[None, :])
+    start = (bg * group * num_q + row) * columns_of(num_k, FLAGS)
+    tl.store(scores + start[:, None] + j[None, :], s, mask=exists[:, None] & (j < num_k)[None, :])
+    if FLAGS.has_sinks:
+        sink = tl.load(inputs.sinks + first_head + member, mask=exists, other=0.0)
+        sink = tl.where(sink < 0.5 * MASKED, MASKED, sink)
+        tl.store(scores + start + num_k, sink, mask=exists & (first_key == 0))
 
 
 @triton.jit
 def values_kernel(
-    inputs, sizes, strides, factors, pages, num_pages, page_size, weights, slice_blocks, parts,
+    inputs, sizes, strides, factors, weights, slice_blocks, parts,
     FLAGS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Weighted values of a slice of ``slice_blocks`` blocks of keys: ``(slices, b g, rows, e)``."""
     num_k = size(sizes.num_k)
     num_kv_heads = size(sizes.num_kv_heads)
-    rows = size(sizes.num_heads) // num_kv_heads * size(sizes.num_q)
+    group = size(sizes.num_heads) // num_kv_heads
+    rows = group * size(sizes.num_q)
     num_slices = tl.cdiv(tl.cdiv(num_k, FLAGS.block_n), size(slice_blocks))
     part = tl.program_id(0) % num_slices
     bg = (tl.program_id(0) // num_slices).to(tl.int64)
-    b = bg // num_kv_heads
-    head = open_head(inputs, sizes, strides, factors, b, bg % num_kv_heads, FLAGS)
+    head = open_head(inputs, sizes, strides, factors, bg // num_kv_heads,
+                     bg % num_kv_heads * group, FLAGS)  # fmt: skip
     row = tl.arange(0, ROWS)
     x = tl.arange(0, FLAGS.e)
     acc = tl.full((ROWS, FLAGS.e), 0.0, tl.float32)
     for n in range(0, size(slice_blocks)):
         j = (part * size(slice_blocks) + n) * FLAGS.block_n + tl.arange(0, FLAGS.block_n)
-        at = (bg * rows + row)[:, None] * num_k + j[None, :]
+        at = (bg * rows + row)[:, None] * columns_of(num_k, FLAGS) + j[None, :]
         p = tl.load(weights + at, mask=(row < rows)[:, None] & (j < num_k)[None, :], other=0.0)
         if tl.sum(tl.sum((p != 0.0).to(tl.int32), 1), 0) > 0:  # NaN counts
-            start = row_starts(inputs.value, strides.value, pages, b, bg % num_kv_heads, j,
-                               head.end, size(num_pages), size(page_size),
-                               FLAGS.is_aligned)  # fmt: skip
+            start = row_starts(head.value, head.value_stride, head.value_page, head, j, FLAGS)
             mask = (j < head.end)[:, None]
             if FLAGS.has_pad_v:
                 mask = mask & (x < head.dim_v)[None, :]
@@ -156,8 +154,11 @@ def values_kernel(
 
 def is_decoding(problem: AttentionProblem) -> bool:
     """Whether a forward without backward is better split over the keys."""
-    (_, h, q, _), (_, g, k, _) = problem.query.shape, problem.key.shape
-    return q <= MAX_QUERIES and h // g * q <= MAX_ROWS and k >= MIN_KEYS and problem.seed is None
+    _, h, g, q, k = shape_of(problem)
+    is_short = q <= MAX_QUERIES and h // g * q <= MAX_ROWS and k >= MIN_KEYS
+    # The alphas of the queries of a packed batch do not lie as its rows do here.
+    has_rows = problem.cu_seq_q is not None and problem.alpha.shape[2] != 1
+    return is_short and problem.seed is None and not has_rows
 
 
 def _num_slices(device: torch.device, groups: int, blocks: int) -> int:
@@ -168,7 +169,9 @@ def _num_slices(device: torch.device, groups: int, blocks: int) -> int:
     return max(1, min(blocks, -(-2 * processors // groups)))
 
 
-def _attend(call: Launch, alpha: Tensor, pages: Tensor | None, page_size: int) -> Tensor:
+def attention_decode(problem: AttentionProblem) -> Tensor:
+    """Output ``(b, h, q, e)`` for problems that ``is_decoding`` is true of, without gradients."""
+    call, alpha = prepare(problem), problem.alpha
     b, h, g, q, k = call.shape
     query, value = call.inputs.query, call.inputs.value
     device, e = query.device, value.shape[-1]
@@ -186,9 +189,8 @@ def _attend(call: Launch, alpha: Tensor, pages: Tensor | None, page_size: int) -
         "warps": 4,
         "stages": 2,
     }
-    paging = (pages, encode(0 if pages is None else pages.shape[1]), encode(page_size))
-    scores = torch.empty(b * h * q, k, dtype=torch.float32, device=device)
-    launch.run(scores_kernel, blocks * b * g, *call.arguments, *paging, scores, **constants)
+    scores = torch.empty(b * h * q, k + flags.has_sinks, dtype=torch.float32, device=device)
+    launch.run(scores_kernel, blocks * b * g, *call.arguments, scores, **constants)
     weights = torch.empty_like(scores)
     if alpha.numel() != 1:
         alpha = alpha.expand(b, h, q, 1).reshape(-1)
@@ -198,34 +200,17 @@ def _attend(call: Launch, alpha: Tensor, pages: Tensor | None, page_size: int) -
     slices = triton.cdiv(blocks, slice_blocks)
     parts = torch.empty(slices, b, h, q, e, dtype=torch.float32, device=device)
     values: tuple[Any, ...] = (weights, encode(slice_blocks), parts)
-    launch.run(values_kernel, slices * b * g, *call.arguments, *paging, *values, **constants)
-    return parts.sum(0).to(query.dtype)
+    launch.run(values_kernel, slices * b * g, *call.arguments, *values, **constants)
+    output = parts.sum(0).to(query.dtype)
+    return output if problem.cu_seq_q is None else _packed_rows(output, problem)
 
 
-def attention_decode(problem: AttentionProblem) -> Tensor:
-    """Output ``(b, h, q, e)`` for problems that ``is_decoding`` is true of, without gradients."""
-    return _attend(prepare(problem), problem.alpha, None, 1)
-
-
-def attention_paged(problem: AttentionProblem, pages: Tensor) -> Tensor:
-    """Output ``(b, h, q, e)`` of few queries against keys and values in pages.
-
-    Args:
-        problem: Its key and value are ``(num_pages, page_size, g, d)``, shared by all sequences;
-            it has ``key_lengths``, no mask and no dropout.
-        pages: ``(b, n)`` in int32: the page that holds each ``page_size`` keys of a sequence, as
-            the block table of ``torch.nn.attention.varlen`` has it.
-    """
-    page_size = problem.key.shape[1]
-    viewed = AttentionProblem(
-        **{
-            **vars(problem),
-            "key": problem.key.transpose(1, 2),
-            "value": problem.value.transpose(1, 2),
-        }
-    )
-    call = prepare(viewed)
-    b, h, g, q, _ = call.shape
-    k = pages.shape[1] * page_size
-    call = call._replace(shape=(b, h, g, q, k), sizes=call.sizes._replace(num_k=encode(k)))
-    return _attend(call, problem.alpha, pages.to(torch.int32).contiguous(), page_size)
+def _packed_rows(output: Tensor, problem: AttentionProblem) -> Tensor:
+    """``(1, h, total_q, e)`` from ``(sequences, h, max_q, e)``, without waiting for the device."""
+    starts = problem.cu_seq_q
+    assert starts is not None
+    i = torch.arange(problem.query.shape[2], dtype=starts.dtype, device=starts.device)
+    sequence = torch.searchsorted(starts[1:].contiguous(), i, right=True)
+    sequence = sequence.clamp(max=output.shape[0] - 1)
+    place = (i - starts[sequence]).clamp(max=output.shape[2] - 1)
+    return output[sequence, :, place.long()].transpose(0, 1).unsqueeze(0).contiguous()

@@ -32,6 +32,8 @@ from adasparse.kernels.triton.maps import (
 )
 from adasparse.kernels.triton.tiles import (
     decode,
+    dropout_rows,
+    first_row,
     key_blocks,
     load_keys,
     load_queries,
@@ -67,7 +69,7 @@ def open_task(sizes, FLAGS: tl.constexpr):
 
 
 @triton.jit
-def load_eps(eps, bh, i, num_q, FLAGS: tl.constexpr):
+def load_eps(eps, head, bh, i, FLAGS: tl.constexpr):
     """``alpha - 1`` of queries ``i``."""
     if FLAGS.kind == SOFTMAX:
         return tl.full((FLAGS.block_m,), 0.0, tl.float32)
@@ -76,7 +78,7 @@ def load_eps(eps, bh, i, num_q, FLAGS: tl.constexpr):
     elif FLAGS.kind == SPARSEMAX:
         return tl.full((FLAGS.block_m,), 1.0, tl.float32)
     elif FLAGS.per_query:
-        return tl.load(eps + bh * num_q + i, mask=i < num_q, other=1.0)
+        return tl.load(eps + first_row(head, bh, FLAGS) + i, mask=i < head.num_q, other=1.0)
     else:
         return tl.load(eps + bh + i * 0)
 
@@ -116,12 +118,15 @@ def threshold_kernel(
             return
     head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
     first = task.first
+    if FLAGS.is_packed:
+        if first >= head.num_q:
+            return
     i = first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
-    eps = load_eps(inputs.eps, task.bh, i, head.num_q, FLAGS)
+    eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
-    words = words_of(words, task, head.num_k, FLAGS)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
     num_tiles = 0
     unit = head.unit
 
@@ -130,6 +135,8 @@ def threshold_kernel(
     # threads, and these scores hold nearly all of a sparse support.
     top1 = tl.full((FLAGS.block_m, FLAGS.block_n), MASKED, tl.float32)
     top2 = tl.full((FLAGS.block_m, FLAGS.block_n), MASKED, tl.float32)
+    if FLAGS.has_sinks:
+        top1 = tl.where((tl.arange(0, FLAGS.block_n) == 0)[None, :], head.sink, top1)
     for part in tl.static_range(0 if FLAGS.has_left else 1, 3):
         low = blocks.first if part == 0 else (blocks.inner if part == 1 else blocks.edge)
         high = blocks.inner if part == 0 else (blocks.edge if part == 1 else blocks.stop)
@@ -150,6 +157,8 @@ def threshold_kernel(
     lowest = tl.maximum(c - margin, 0.5 * MASKED, propagate_nan=tl.PropagateNan.ALL)
     total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    if FLAGS.has_sinks:
+        total, slope = weights(head.sink, c, eps, unit, FLAGS.kind)
     for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
         bits = tl.full((FLAGS.block_m, FLAGS.block_n), 0, tl.int32)
         lane_total = tl.full((FLAGS.block_m, FLAGS.block_n), 0.0, tl.float32)
@@ -208,6 +217,10 @@ def threshold_kernel(
                     lane_slope += sigma
         total = tl.sum(lane_total, 1)
         slope = tl.sum(lane_slope, 1)
+        if FLAGS.has_sinks:
+            p, sigma = weights(head.sink, c, eps, unit, FLAGS.kind)
+            total += p
+            slope += sigma
         c, low_c, high_c, step = next_normalizer(
             c, low_c, high_c, total, slope, is_dead, eps, unit, FLAGS.kind
         )
@@ -216,7 +229,7 @@ def threshold_kernel(
     if IS_COUNTED:
         tl.store(counts + 2 * tl.program_id(0), num_tiles)
         tl.store(counts + 2 * tl.program_id(0) + 1, count)
-    tl.store(normalizers + task.bh * head.num_q + i, c, mask=exists)
+    tl.store(normalizers + first_row(head, task.bh, FLAGS) + i, c, mask=exists)
 
 
 @triton.jit
@@ -238,21 +251,26 @@ def output_kernel(
             return
     head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
     first = task.first
+    if FLAGS.is_packed:
+        if first >= head.num_q:
+            return
     i = first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
-    eps = load_eps(inputs.eps, task.bh, i, head.num_q, FLAGS)
-    rows = task.bh * head.num_q + i
+    eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
+    rows = first_row(head, task.bh, FLAGS) + i
     c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
     if FLAGS.has_dropout:
-        key0, key1 = row_keys(tl.load(inputs.seed), rows)
+        key0, key1 = row_keys(tl.load(inputs.seed), dropout_rows(head, task.bh, i, FLAGS))
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
-    words = words_of(words, task, head.num_k, FLAGS)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
     acc = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
     acc_sigma = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
     total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    if FLAGS.has_sinks:
+        total, slope = weights(head.sink, c, eps, head.unit, FLAGS.kind)
     for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
         word = tl.load(words + w)
         inner = inner_bits(blocks, w)
@@ -283,7 +301,7 @@ def output_kernel(
         is_steep = eps > 1.0
         acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
         delta = tl.where(is_steep, 0.0, delta)
-    at = task.bh * head.num_q * head.dim_v
+    at = first_row(head, task.bh, FLAGS) * head.dim_v
     acc -= delta[:, None] * acc_sigma
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
     if IS_SAVED:
@@ -307,16 +325,22 @@ def softmax_kernel(
             return
     head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
     first = task.first
+    if FLAGS.is_packed:
+        if first >= head.num_q:
+            return
     i = first + tl.arange(0, FLAGS.block_m)
-    rows = task.bh * head.num_q + i
+    rows = first_row(head, task.bh, FLAGS) + i
     if FLAGS.has_dropout:
-        key0, key1 = row_keys(tl.load(inputs.seed), rows)
+        key0, key1 = row_keys(tl.load(inputs.seed), dropout_rows(head, task.bh, i, FLAGS))
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
     q = load_queries(head, first, FLAGS)
     blocks = key_blocks(head, first, FLAGS)
     acc = tl.full((FLAGS.block_m, FLAGS.e), 0.0, tl.float32)
     total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     top = tl.full((FLAGS.block_m,), MASKED, tl.float32)
+    if FLAGS.has_sinks:
+        top = tl.where(head.sink == MASKED, top, head.sink)
+        total = tl.where(head.sink == MASKED, total, 1.0)
     for part in tl.static_range(0 if FLAGS.has_left else 1, 3):
         low = blocks.first if part == 0 else (blocks.inner if part == 1 else blocks.edge)
         high = blocks.inner if part == 0 else (blocks.edge if part == 1 else blocks.stop)
@@ -337,14 +361,14 @@ def softmax_kernel(
             acc = dot(narrow(p, v.dtype), v, acc * fade[:, None], FLAGS.precision)
     is_dead = total == 0.0
     safe = tl.where(is_dead, 1.0, total)
-    at = task.bh * head.num_q * head.dim_v
+    at = first_row(head, task.bh, FLAGS) * head.dim_v
     acc = acc / safe[:, None]
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
     if IS_SAVED:
         store_rows(mean + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
         c = tl.where(is_dead, NOWHERE, top + tl.log(safe) / head.unit)
         tl.store(normalizers + rows, c, mask=i < head.num_q)
-        words = words_of(words, task, head.num_k, FLAGS)
+        words = words_of(words, task, size(sizes.num_k), FLAGS)
         for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
             word = low_bits(blocks.stop - w * 32) & ~low_bits(blocks.first - w * 32)
             tl.store(words + w, word)

@@ -76,6 +76,10 @@ def eps_on(device: torch.device, alpha: Tensor) -> Tensor:
     return (alpha.double() - 1).to(device, torch.float32, non_blocking=True)
 
 
+def _contiguous(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
 def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
     """Strides of the first dimensions, 0 where they do not matter."""
     if x is None:
@@ -87,8 +91,44 @@ def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
 
 
 def _window(problem: AttentionProblem) -> tuple[int | None, int | None]:
-    """How many keys before and after its own place a query sees; None for all."""
-    return problem.window_left, 0 if problem.is_causal else problem.window_right
+    """How many keys before and after key i query i sees, negative if it is elsewhere; or None."""
+    left, right = problem.window_left, 0 if problem.is_causal else problem.window_right
+    return (
+        None if left is None else left - problem.position,
+        None if right is None else right + problem.position,
+    )
+
+
+def shape_of(problem: AttentionProblem) -> tuple[int, int, int, int, int]:
+    """Sizes b, h, g, q, k: those of a packed batch are sequences and the most of one sequence."""
+    (b, h, q, _), (_, g, k, _) = problem.query.shape, problem.value.shape
+    if problem.cu_seq_q is None:
+        return b, h, g, q, k
+    sequences = problem.cu_seq_q.shape[0] - 1
+    max_q = _longest(problem.cu_seq_q) if problem.max_q is None else problem.max_q
+    if problem.max_k is not None:
+        max_k = problem.max_k
+    elif problem.block_table is not None:
+        max_k = problem.block_table.shape[1] * k
+    else:
+        assert problem.cu_seq_k is not None
+        max_k = _longest(problem.cu_seq_k)
+    return sequences, h, g, max_q, max_k
+
+
+def _longest(starts: Tensor) -> int:
+    """Length of the longest sequence, for which a device has to be waited for."""
+    return int((starts[1:] - starts[:-1]).max())
+
+
+def _packed_sizes(problem: AttentionProblem) -> dict[str, int]:
+    """Further sizes of a packed batch, encoded."""
+    if problem.cu_seq_q is None:
+        return {}
+    sizes = {"total_q": problem.query.shape[2], "total_k": problem.key.shape[2]}
+    if problem.block_table is not None:
+        sizes |= {"num_pages": problem.block_table.shape[1], "page_size": problem.key.shape[2]}
+    return {name: encode(n) for name, n in sizes.items()}
 
 
 class Launch(NamedTuple):
@@ -124,7 +164,8 @@ class Launch(NamedTuple):
     def with_general_map(self, alpha: Tensor) -> "Launch":
         """Return the same problem with the map that has a gradient with respect to alpha."""
         flags = self.flags._replace(kind=general_kind(self.target))
-        eps = _eps_rows(alpha, self.shape, self.inputs.query.device)
+        device = self.inputs.query.device
+        eps = _eps_rows(alpha, self.shape, device, self.flags.is_packed)
         return self._replace(flags=flags, inputs=self.inputs._replace(eps=eps))
 
     def run(self, kernel: Any, name: str, programs: int, *arguments: Any, **constants: Any) -> None:
@@ -133,10 +174,15 @@ class Launch(NamedTuple):
         run(kernel, programs, *self.arguments, *arguments, warps=warps, stages=stages, **constants)
 
 
-def _eps_rows(alpha: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _eps_rows(
+    alpha: Tensor, shape: tuple[int, ...], device: torch.device, is_packed: bool
+) -> Tensor:
     """``alpha - 1`` of each head, or of each query where alpha differs between them."""
-    b, h, _, q, _ = shape
-    return eps_on(device, alpha).expand(b, h, q if alpha.shape[2] != 1 else 1, 1).contiguous()
+    b, h = shape[:2]
+    if alpha.shape[2] != 1:  # that of a packed batch has every query of it
+        b, q = (1, alpha.shape[2]) if is_packed else (b, shape[3])
+        return eps_on(device, alpha).expand(b, h, q, 1).contiguous()
+    return eps_on(device, alpha).expand(b, h, 1, 1).contiguous()
 
 
 def prepare(problem: AttentionProblem) -> Launch:
@@ -147,7 +193,9 @@ def prepare(problem: AttentionProblem) -> Launch:
             f"{problem.query.dtype}, which alpha above 2 needs, too. backend='torch' supports it."
         )
     device = problem.query.device
-    (b, h, q, d), (_, g, k, e) = problem.query.shape, problem.value.shape
+    d, e = problem.query.shape[3], problem.value.shape[3]
+    shape = b, h, g, q, k = shape_of(problem)
+    is_packed = problem.cu_seq_q is not None
     query, key, value = (
         x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
         for x in (problem.query, problem.key, problem.value)
@@ -165,7 +213,6 @@ def prepare(problem: AttentionProblem) -> Launch:
     strides = [_strides(x, 3) for x in (query, key, value)]
     is_aligned = all(n % 16 == 0 for x in strides for n in x)
     unit = 16 if is_aligned else 1
-    shape = (b, h, g, q, k)
     flags = Flags(
         kind=kind,
         is_mixed=kind >= 3 and problem.alpha.shape[2] == 1 and not is_readable(problem.alpha),
@@ -175,7 +222,10 @@ def prepare(problem: AttentionProblem) -> Launch:
         has_slopes=problem.slopes is not None,
         has_lengths=problem.key_lengths is not None,
         mask=mask_kind,
-        is_raw=problem.slopes is None and mask_kind != 2 and problem.scale > 0,
+        is_raw=problem.slopes is None
+        and mask_kind != 2
+        and problem.scale > 0
+        and problem.softcap is None,
         has_dropout=is_dropped,
         precision=precision_of(query.dtype),
         is_aligned=is_aligned,
@@ -185,6 +235,10 @@ def prepare(problem: AttentionProblem) -> Launch:
         has_pad_v=padded(e) != e,
         block_m=tiles.block_m,
         block_n=tiles.block_n,
+        has_softcap=problem.softcap is not None,
+        has_sinks=problem.sinks is not None,
+        is_packed=is_packed,
+        has_pages=problem.block_table is not None,
     )
     send = functools.partial(Tensor.to, device=device, non_blocking=True)
     keep = 1 / (1 - problem.dropout_p) if problem.dropout_p < 1 else 0.0
@@ -193,11 +247,15 @@ def prepare(problem: AttentionProblem) -> Launch:
             query=query,
             key=key,
             value=value,
-            eps=_eps_rows(problem.alpha, shape, device) if kind >= 3 else None,
+            eps=_eps_rows(problem.alpha, shape, device, is_packed) if kind >= 3 else None,
             mask=mask,
             lengths=problem.key_lengths,
             slopes=None if problem.slopes is None else send(problem.slopes.float()),
             seed=None if problem.seed is None else send(problem.seed),
+            sinks=None if problem.sinks is None else send(problem.sinks.float()),
+            starts_q=_contiguous(problem.cu_seq_q),
+            starts_k=_contiguous(problem.cu_seq_k),
+            pages=_contiguous(problem.block_table),
         ),
         sizes=Sizes(
             num_heads=encode(h),
@@ -209,6 +267,7 @@ def prepare(problem: AttentionProblem) -> Launch:
             left=encode(left or 0),
             right=encode(right or 0),
             drop_threshold=encode(min(int(problem.dropout_p * 2**32), 0xFFFFFFFF)),
+            **_packed_sizes(problem),
         ),
         strides=Strides(
             query=tuple(encode(n // unit) for n in strides[0]),
@@ -216,7 +275,7 @@ def prepare(problem: AttentionProblem) -> Launch:
             value=tuple(encode(n // unit) for n in strides[2]),
             mask=tuple(encode(n) for n in _strides(mask, 4)),
         ),
-        factors=Factors(problem.scale, keep),
+        factors=Factors(problem.scale, keep, problem.softcap),
         flags=flags,
         tiles=tiles,
         target=target,

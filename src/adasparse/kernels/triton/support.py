@@ -16,11 +16,13 @@ from adasparse.kernels.triton.interpreter import narrow
 from adasparse.kernels.triton.launch import prepare
 from adasparse.kernels.triton.maps import NOWHERE, weights
 from adasparse.kernels.triton.tiles import (
+    first_row,
     key_blocks,
     load_keys,
     load_queries,
     open_head,
     score_tile,
+    size,
 )
 from adasparse.kernels.triton.words import count_bits, lowest_bit
 
@@ -46,12 +48,12 @@ def support_kernel(
     head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
     i = task.first + tl.arange(0, FLAGS.block_m)
     exists = i < head.num_q
-    rows = task.bh * head.num_q + i
-    eps = load_eps(inputs.eps, task.bh, i, head.num_q, FLAGS)
+    rows = first_row(head, task.bh, FLAGS) + i
+    eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
     c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
     q = load_queries(head, task.first, FLAGS)
     blocks = key_blocks(head, task.first, FLAGS)
-    words = words_of(words, task, head.num_k, FLAGS)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
     place = tl.full((FLAGS.block_m,), 0, tl.int64)
     if offsets is not None:
         place += tl.load(offsets + rows, mask=exists, other=0)

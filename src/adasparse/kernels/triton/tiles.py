@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from adasparse.kernels.triton.interpreter import dot, narrow
-from adasparse.kernels.triton.maps import MASKED
+from adasparse.kernels.triton.maps import LOG2E, MASKED
 
 #: Added to every integer before it is passed on, see ``encode``.
 OFFSET = tl.constexpr(1 << 40)
@@ -36,10 +36,18 @@ class Inputs(NamedTuple):
     lengths: Any
     slopes: Any
     seed: Any
+    sinks: Any = None
+    starts_q: Any = None  # offsets of the queries of each sequence of a packed batch, and the end
+    starts_k: Any = None
+    pages: Any = None
 
 
 class Sizes(NamedTuple):
-    """Encoded integers: key j is visible to query i if ``i - left <= j <= i + right``."""
+    """Encoded integers: key j is visible to query i if ``i - left <= j <= i + right``.
+
+    In a packed batch ``num_q`` and ``num_k`` are the most of a sequence, the window is that of a
+    last query at the last key, and the totals are those of all sequences.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -50,6 +58,10 @@ class Sizes(NamedTuple):
     left: int
     right: int
     drop_threshold: int
+    total_q: int | None = None
+    total_k: int | None = None
+    num_pages: int | None = None
+    page_size: int | None = None
 
 
 class Strides(NamedTuple):
@@ -65,10 +77,11 @@ class Strides(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Factors of the dot products and of the weights that dropout keeps."""
+    """Factors of the dot products and of the weights that dropout keeps; bound of the scores."""
 
     scale: float
     keep: float
+    softcap: float | None = None
 
 
 class Flags(NamedTuple):
@@ -92,6 +105,10 @@ class Flags(NamedTuple):
     has_pad_v: bool
     block_m: int
     block_n: int
+    has_softcap: bool = False
+    has_sinks: bool = False
+    is_packed: bool = False
+    has_pages: bool = False
 
 
 class Head(NamedTuple):
@@ -116,6 +133,15 @@ class Head(NamedTuple):
     value_stride: Any
     mask_stride_q: Any
     mask_stride_k: Any
+    softcap: Any
+    sink: Any  # its score, in the unit of the others
+    row: Any  # number of the first query among the rows of all heads, if packed
+    drop_row: Any  # the same as dropout counts them
+    key_row: Any  # number of the first key
+    pages: Any
+    page_size: Any
+    key_page: Any  # stride of the pages of keys
+    value_page: Any
 
 
 class KeyBlocks(NamedTuple):
@@ -158,8 +184,26 @@ def head_start(pointer, strides, b, h, IS_ALIGNED: tl.constexpr):
 
 
 @triton.jit
+def page_stride(strides, IS_ALIGNED: tl.constexpr):
+    """Stride of pages in 64 bits."""
+    stride = decode(strides[0])
+    if IS_ALIGNED:
+        stride *= 16
+    return stride
+
+
+@triton.jit
 def open_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
     """Look up head ``h`` of sequence ``b``, both in 64 bits."""
+    if FLAGS.is_packed:
+        return open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS)
+    else:
+        return open_plain_head(inputs, sizes, strides, factors, b, h, FLAGS)
+
+
+@triton.jit
+def open_plain_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
+    """Look up head ``h`` of sequence ``b`` of a batch that is not packed."""
     kv_head = h // (size(sizes.num_heads) // size(sizes.num_kv_heads))
     num_k = size(sizes.num_k)
     end = num_k
@@ -197,7 +241,123 @@ def open_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
         row_stride(strides.value[2], FLAGS.is_aligned),
         size(strides.mask[2]),
         size(strides.mask[3]),
+        factors.softcap,
+        load_sink(inputs, h, unit, FLAGS),
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
     )
+
+
+@triton.jit
+def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
+    """Look up head ``h`` of sequence ``b`` of a packed batch, whose last query is at its last key.
+
+    Keys after the length that is used do not exist.
+    """
+    num_heads = size(sizes.num_heads)
+    num_kv_heads = size(sizes.num_kv_heads)
+    kv_head = h // (num_heads // num_kv_heads)
+    first_q = tl.load(inputs.starts_q + b).to(tl.int64)
+    num_q = (tl.load(inputs.starts_q + b + 1).to(tl.int64) - first_q).to(tl.int32)
+    query = head_start(inputs.query, strides.query, 0, h, FLAGS.is_aligned)
+    query_stride = row_stride(strides.query[2], FLAGS.is_aligned)
+    query += first_q * query_stride
+    key = head_start(inputs.key, strides.key, 0, kv_head, FLAGS.is_aligned)
+    key_stride = row_stride(strides.key[2], FLAGS.is_aligned)
+    value = inputs.value
+    value_stride = row_stride(strides.value[2], FLAGS.is_aligned)
+    if value is not None:
+        value = head_start(value, strides.value, 0, kv_head, FLAGS.is_aligned)
+    num_k = size(sizes.num_k)
+    key_row = None
+    pages = None
+    page_size = None
+    key_page = None
+    value_page = None
+    if FLAGS.has_pages:
+        pages = inputs.pages + b * size(sizes.num_pages)
+        page_size = size(sizes.page_size)
+        key_page = page_stride(strides.key, FLAGS.is_aligned)
+        value_page = page_stride(strides.value, FLAGS.is_aligned)
+    else:
+        first_k = tl.load(inputs.starts_k + b).to(tl.int64)
+        num_k = (tl.load(inputs.starts_k + b + 1).to(tl.int64) - first_k).to(tl.int32)
+        key += first_k * key_stride
+        if value is not None:
+            value += first_k * value_stride
+        key_row = kv_head * decode(sizes.total_k) + first_k
+    if FLAGS.has_lengths:
+        num_k = tl.minimum(num_k, tl.load(inputs.lengths + b).to(tl.int32))
+    slope = 0.0
+    if FLAGS.has_slopes:
+        slope = tl.load(inputs.slopes + h)
+    unit = 1.0
+    if FLAGS.is_raw:
+        unit = factors.scale
+    position = num_k - num_q
+    return Head(
+        query,
+        key,
+        value,
+        inputs.mask,
+        slope,
+        num_k,
+        num_q,
+        num_k,
+        size(sizes.dim),
+        size(sizes.dim_v),
+        size(sizes.left) - position,
+        size(sizes.right) + position,
+        factors.scale,
+        unit,
+        query_stride,
+        key_stride,
+        value_stride,
+        size(strides.mask[2]),
+        size(strides.mask[3]),
+        factors.softcap,
+        load_sink(inputs, h, unit, FLAGS),
+        h * decode(sizes.total_q) + first_q,
+        first_q * num_heads + h * num_q,
+        key_row,
+        pages,
+        page_size,
+        key_page,
+        value_page,
+    )
+
+
+@triton.jit
+def load_sink(inputs, h, unit, FLAGS: tl.constexpr):
+    """Score of the sink of head ``h`` in the unit of the scores; None without sinks."""
+    if FLAGS.has_sinks:
+        sink = tl.load(inputs.sinks + h)
+        return tl.where(sink < 0.5 * MASKED, MASKED, sink / unit)
+    else:
+        return None
+
+
+@triton.jit
+def first_row(head, bh, FLAGS: tl.constexpr):
+    """Number of the first query of a head among the rows of all heads."""
+    if FLAGS.is_packed:
+        return head.row
+    else:
+        return bh * head.num_q
+
+
+@triton.jit
+def dropout_rows(head, bh, i, FLAGS: tl.constexpr):
+    """Numbers of queries ``i`` as dropout counts rows: sequence by sequence, then by head."""
+    if FLAGS.is_packed:
+        return head.drop_row + i
+    else:
+        return bh * head.num_q + i
 
 
 @triton.jit
@@ -239,6 +399,23 @@ def load_rows(
 
 
 @triton.jit
+def load_paged_rows(
+    start, page_stride, stride, head, first, dim,
+    BLOCK: tl.constexpr, D: tl.constexpr, HAS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Rows ``first`` to ``first + BLOCK`` of a sequence in pages, zeros after its end."""
+    j = first + tl.arange(0, BLOCK)
+    x = tl.arange(0, D)
+    exists = j < head.end
+    page = tl.load(head.pages + j // head.page_size, mask=exists, other=0).to(tl.int64)
+    at = page * page_stride + (j % head.page_size).to(tl.int64) * stride
+    mask = exists[:, None]
+    if HAS_PAD:
+        mask = mask & (x < dim)[None, :]
+    return tl.load(start + at[:, None] + x[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
 def store_rows(start, x, first, end, dim, BLOCK: tl.constexpr, D: tl.constexpr):
     """Write rows ``first`` to ``end`` of a contiguous (n, dim).
 
@@ -263,19 +440,31 @@ def load_queries(head, first, FLAGS: tl.constexpr):
 @triton.jit
 def load_keys(head, first, FLAGS: tl.constexpr):
     """Tile of keys from ``first`` on; zeros after the end of the sequence."""
-    return load_rows(
-        head.key, head.key_stride, first, head.end, head.dim,
-        FLAGS.block_n, FLAGS.d, FLAGS.has_pad,
-    )  # fmt: skip
+    if FLAGS.has_pages:
+        return load_paged_rows(
+            head.key, head.key_page, head.key_stride, head, first, head.dim,
+            FLAGS.block_n, FLAGS.d, FLAGS.has_pad,
+        )  # fmt: skip
+    else:
+        return load_rows(
+            head.key, head.key_stride, first, head.end, head.dim,
+            FLAGS.block_n, FLAGS.d, FLAGS.has_pad,
+        )  # fmt: skip
 
 
 @triton.jit
 def load_values(head, first, FLAGS: tl.constexpr):
     """Tile of values from ``first`` on; zeros after the end of the sequence."""
-    return load_rows(
-        head.value, head.value_stride, first, head.end, head.dim_v,
-        FLAGS.block_n, FLAGS.e, FLAGS.has_pad_v,
-    )  # fmt: skip
+    if FLAGS.has_pages:
+        return load_paged_rows(
+            head.value, head.value_page, head.value_stride, head, first, head.dim_v,
+            FLAGS.block_n, FLAGS.e, FLAGS.has_pad_v,
+        )  # fmt: skip
+    else:
+        return load_rows(
+            head.value, head.value_stride, first, head.end, head.dim_v,
+            FLAGS.block_n, FLAGS.e, FLAGS.has_pad_v,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -285,11 +474,42 @@ def distance(head, i, j):
 
 
 @triton.jit
+def tanh(x):
+    """Hyperbolic tangent, by its series where the quotient would cancel."""
+    square = x * x
+    near = 62 / 2835 * square - 17 / 315
+    near = x + x * square * (square * (near * square + 2 / 15) - 1 / 3)
+    size = tl.abs(x)
+    fade = tl.exp2(size * (-2.0 * LOG2E))
+    far = (1.0 - fade) / (1.0 + fade)
+    return tl.where(size < 0.25, near, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def scaled(s, head, FLAGS: tl.constexpr):
+    """Dot products times the scale, bounded by ``softcap``; as they are if ``is_raw``."""
+    if not FLAGS.is_raw:
+        s *= head.scale
+    if FLAGS.has_softcap:
+        s = head.softcap * tanh(s / head.softcap)
+    return s
+
+
+@triton.jit
+def by_dot(ds, x, head, FLAGS: tl.constexpr):
+    """Gradient with respect to scaled dot products from that with respect to ``x = scaled``."""
+    if FLAGS.has_softcap:
+        x = x / head.softcap
+        ds = ds * (1.0 - x * x)
+    return ds
+
+
+@triton.jit
 def finish_scores(
     s, head, slope, i, j, first, first_key, mask_offsets, FLAGS: tl.constexpr,
     IS_EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Scores of queries ``i`` and keys ``j`` from their dot products; MASKED where not visible.
+    """Scores of queries ``i`` and keys ``j`` from ``scaled``; MASKED where not visible.
 
     ``slope`` is one number or a column of them; ``mask_offsets`` lead from the mask's row ``first``
     to those of the tile.
@@ -298,8 +518,6 @@ def finish_scores(
     compiler has to know it: an ``if`` at run time between two products makes it lay out the
     scores for the first product alone, for a third more instructions.
     """
-    if not FLAGS.is_raw:
-        s *= head.scale
     if FLAGS.has_slopes:
         s -= slope * distance(head, i, j)
     if FLAGS.mask != 0:
@@ -325,10 +543,20 @@ def finish_scores(
 @triton.jit
 def score_tile(q, k, head, first, first_key, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr):
     """Scores of the queries from ``first`` on and the keys from ``first_key`` on."""
+    s, _ = score_tile_and_product(q, k, head, first, first_key, FLAGS, IS_EDGE)
+    return s
+
+
+@triton.jit
+def score_tile_and_product(
+    q, k, head, first, first_key, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr
+):
+    """``score_tile``, and ``scaled`` products for ``by_dot``."""
     x = tl.arange(0, FLAGS.block_m)
     j = first_key + tl.arange(0, FLAGS.block_n)
-    s = dot(q, tl.trans(k), None, FLAGS.precision)
+    product = scaled(dot(q, tl.trans(k), None, FLAGS.precision), head, FLAGS)
     offsets = x * head.mask_stride_q
-    return finish_scores(
-        s, head, head.slope, first + x, j, first, first_key, offsets, FLAGS, IS_EDGE
+    s = finish_scores(
+        product, head, head.slope, first + x, j, first, first_key, offsets, FLAGS, IS_EDGE
     )
+    return s, product

@@ -1,0 +1,78 @@
+"""Export of models to ONNX, and the decomposition of the registered operators that it uses."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from adasparse.functional.decompositions import decompositions
+
+if TYPE_CHECKING:
+    from torch.onnx import ONNXProgram
+
+__all__ = ["decompositions", "to_onnx"]
+
+
+def to_onnx(
+    model: "nn.Module | torch.export.ExportedProgram",
+    args: tuple[Any, ...] = (),
+    path: str | Path | None = None,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    **options: Any,
+) -> "ONNXProgram":
+    """Export a model that attends through adasparse to ONNX.
+
+    ``torch.onnx.export(model, ..., dynamo=True)`` does the same for a module; this function also
+    takes a program that ``torch.export.export`` returned, or ``torch.export.load``, and switches a
+    module to evaluation meanwhile. Every option of attention is supported except dropout.
+
+    Args:
+        model: Module, or exported program.
+        args: Example of the positional arguments; not for an exported program.
+        path: File to write, or None.
+        kwargs: Example of the keyword arguments.
+        dynamic_shapes: Dimensions that may vary, as ``torch.export.export`` takes them.
+        options: Other arguments of ``torch.onnx.export``, such as ``input_names``.
+
+    Returns:
+        The program of ``torch.onnx.export``.
+
+    Example:
+        >>> from adasparse.nn import Entmax
+        >>> program = to_onnx(Entmax(alpha=2.0), (torch.randn(2, 5),))  # doctest: +SKIP
+        >>> program.save("entmax.onnx")  # doctest: +SKIP
+    """
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"ONNX export requires {' and '.join(missing)}: pip install 'adasparse[onnx]'."
+        )
+    options = {"verbose": False, **options, "dynamo": True}
+    if isinstance(model, torch.export.ExportedProgram):
+        if args or kwargs or dynamic_shapes:
+            raise ValueError(
+                "args, kwargs and dynamic_shapes are part of an exported program; got them besides."
+            )
+        program = torch.onnx.export(model.run_decompositions(decompositions()), (), path, **options)
+    else:
+        program = _export_module(
+            model, args, path, kwargs=kwargs, dynamic_shapes=dynamic_shapes, **options
+        )
+    assert program is not None
+    return program
+
+
+def _export_module(model: nn.Module, *args: Any, **options: Any) -> "ONNXProgram | None":
+    """Export in evaluation mode, and restore the mode of every module afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.onnx.export(model, *args, **options)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,109 @@
+"""Packed sequences, pages, sinks, softcap and positions by the Triton kernels."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adasparse import entmax_attention_varlen
+from adasparse.kernels import reference
+from adasparse.kernels.triton import attention_backward, attention_forward, decode
+from support.triton_problems import DEVICE, assert_agrees, make, on_device, packed
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
+
+ALPHAS = [1.0, 1.3, 1.5, 2.0]
+SINKS = torch.tensor([0.5, 1.0, -torch.inf, 2.0], dtype=torch.float64)
+SLOPES = torch.tensor([0.1, 0.2, 0.0, 0.3], dtype=torch.float64)
+
+
+def test_softcap():
+    assert_agrees(*make(h=3, alpha=[1.0, 1.3, 1.5], q=17, k=65, softcap=1.5, spread=3.0))
+
+
+@pytest.mark.parametrize("alpha", [ALPHAS, 1.0, 1.5], ids=str)
+def test_sinks(alpha):
+    assert_agrees(*make(h=4, alpha=alpha, q=17, k=65, sinks=SINKS, is_causal=True))
+
+
+def test_sinks_of_rows_that_see_no_key():
+    mask = torch.arange(33) < torch.arange(17).unsqueeze(-1) - 5
+    found = assert_agrees(*make(h=4, alpha=ALPHAS, q=17, k=33, sinks=SINKS, mask=mask[None, None]))
+    assert found["output"][:, :, :6].abs().max() == 0
+
+
+@pytest.mark.parametrize(("q", "k", "position"), [(17, 65, 40), (70, 33, -30)])
+def test_position_of_the_first_query(q, k, position):
+    options = {"is_causal": True, "position": position, "window_left": 20}
+    assert_agrees(*make(h=1, alpha=[1.3], q=q, k=k, **options))
+
+
+@pytest.mark.parametrize("alpha", [ALPHAS, 1.5], ids=str)
+def test_packed_sequences(alpha):
+    assert_agrees(*packed([1, 17, 65, 0], [3, 17, 40, 5], h=4, g=2, alpha=alpha, is_causal=True))
+
+
+def test_packed_sequences_with_every_option():
+    problem, grad = packed(
+        [1, 17, 5, 20], [3, 17, 5, 90], h=4, g=2, alpha=ALPHAS, window_left=9, slopes=SLOPES,
+        sinks=SINKS, softcap=4.0, dropout_p=0.2, key_lengths=torch.tensor([2, 17, 1, 80]),
+    )  # fmt: skip
+    assert_agrees(replace(problem, seed=torch.tensor(7)), grad)
+
+
+def test_packed_alpha_per_query():
+    alpha = 1 + torch.rand(1, 2, 18, 1, dtype=torch.float64, generator=torch.Generator())
+    assert_agrees(*packed([1, 17], [3, 17], h=2, alpha=alpha), tolerance=2e-5)
+
+
+def in_pages(problem, lengths, page_size=16):
+    """The problem with keys and values in pages of random numbers, in random order."""
+    generator = torch.Generator().manual_seed(0)
+    g, d = problem.key.shape[1], problem.key.shape[3]
+    pages = -(-max(lengths) // page_size)
+    n = len(lengths) * pages
+    key, value = (torch.randn(n, page_size, g, d, generator=generator) for _ in range(2))
+    return replace(
+        problem,
+        key=key.transpose(1, 2),
+        value=value.transpose(1, 2),
+        cu_seq_k=None,
+        block_table=torch.randperm(n, generator=generator).reshape(-1, pages).int(),
+        key_lengths=torch.tensor(lengths),
+        max_k=max(lengths),
+    )
+
+
+def test_pages():
+    problem, grad = packed([1, 17, 20], [3, 17, 90], h=4, g=2, alpha=ALPHAS, is_causal=True)
+    problem = in_pages(problem, [3, 64, 40])
+    output, saved = attention_forward(on_device(problem), keep=True)
+    wanted, kept = reference.attention_forward(problem, keep=True)
+    assert (output.cpu() - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+    needs = frozenset({"query"})
+    found = attention_backward(on_device(problem), saved, grad.to(DEVICE), needs).query.cpu()
+    wanted = reference.attention_backward(problem, kept, grad, needs).query
+    assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("is_paged", [False, True])
+def test_decoding_of_packed_sequences(is_paged):
+    options = {"sinks": SINKS, "is_causal": True, "slopes": 0.1 * SLOPES, "softcap": 5.0}
+    problem, _ = packed([1, 3, 2], [600, 17, 3], h=4, g=2, alpha=ALPHAS, **options)
+    if is_paged:
+        problem = in_pages(problem, [600, 17, 3])
+    assert decode.is_decoding(problem)
+    output, _ = attention_forward(on_device(problem), keep=False)
+    wanted, _ = reference.attention_forward(problem, keep=False)
+    assert (output.cpu() - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+def test_public_function_without_longest_lengths():
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(22, 2, 8, generator=generator).to(DEVICE) for _ in range(3))
+    offsets = torch.tensor([0, 5, 22], device=DEVICE)
+    found, wanted = (
+        entmax_attention_varlen(query, key, value, cu_seq_q=offsets, is_causal=True, backend=name)
+        for name in ("triton", "torch")
+    )
+    assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()

@@ -1,0 +1,152 @@
+"""From the public functions to the launches, with tensors on a device that is not the CPU.
+
+Tensors on PyTorch's ``meta`` device have shapes and no numbers, so whatever would read or copy
+them between the device and the host fails or is noticed.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from adasparse import entmax, entmax_attention, entmax_loss, nn
+from adasparse.functional.backends import BACKENDS
+
+pytest.importorskip("triton")
+
+from adasparse.kernels.triton import ahead, interpreter
+
+pytestmark = pytest.mark.skipif(
+    bool(interpreter.IS_INTERPRETED), reason="the interpreter compiles nothing"
+)
+
+
+@pytest.fixture(autouse=True)
+def _triton_serves_meta(monkeypatch):
+    backend = replace(BACKENDS["triton"], devices=("meta",), missing_reason=lambda: "")
+    monkeypatch.setitem(BACKENDS, "triton", backend)
+
+
+class NoTransfers(TorchDispatchMode):
+    """Raise where an operation takes numbers from the device to the host, or back."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        # A number in CPU memory may take part in an operation on the device: it is an argument.
+        given = {
+            x.device.type for x in args if isinstance(x, torch.Tensor) and (x.dim() or x.is_meta)
+        }
+        made = {x.device.type for x in (result,) if isinstance(x, torch.Tensor)}
+        is_copy = function.overloadpacket in (torch.ops.aten.copy_, torch.ops.aten._to_copy)
+        devices = {x.device.type for x in args if isinstance(x, torch.Tensor)} | made
+        assert len(given) <= 1 and (not given or made <= given), function
+        assert not is_copy or len(devices) == 1, function
+        return result
+
+
+def launched(function, *, target="sm_80"):
+    with ahead.recorded(target) as calls, NoTransfers():
+        function()
+    return calls
+
+
+def tensors(*, q=17, k=17, h=4, g=4, d=16, dtype=torch.bfloat16):
+    shapes = (2, h, q, d), (2, g, k, d), (2, g, k, d)
+    return [torch.empty(s, dtype=dtype, device="meta", requires_grad=True) for s in shapes]
+
+
+def kinds(calls):
+    return {c.name: int(c.constants["FLAGS"].kind) for c in calls if "FLAGS" in c.constants}
+
+
+@pytest.mark.parametrize(("alpha", "kind"), [(1.0, 0), (1.5, 1), (2.0, 2), (1.3, 4)])
+def test_a_number_selects_its_map_on_the_device(alpha, kind):
+    def run():
+        entmax_attention(*tensors(), alpha=alpha, is_causal=True).sum().backward()
+
+    found = kinds(launched(run))
+    first = {"softmax_kernel"} if alpha == 1 else {"threshold_kernel", "output_kernel"}
+    assert found == dict.fromkeys(first | {"query_kernel", "key_value_kernel"}, kind)
+
+
+def test_amd_gets_the_map_without_libdevice():
+    calls = launched(lambda: entmax_attention(*tensors(), alpha=1.3), target="gfx942")
+    assert set(kinds(calls).values()) == {3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout_p": 0.1},
+        {"key_lengths": (2,)},
+        {"attn_mask": (2, 1, 1, 17)},
+        {"alibi_slopes": (4,)},
+        {"window": (3, 4)},
+        {"alpha": (4,)},
+        {"alpha": (2, 4, 17, 1)},
+    ],
+    ids=str,
+)
+def test_no_option_waits_for_the_host(options):
+    given = {
+        name: torch.empty(
+            x, device="meta", dtype=torch.int64 if name == "key_lengths" else torch.float32
+        )
+        if isinstance(x, tuple) and name != "window"
+        else x
+        for name, x in options.items()
+    }
+
+    def run():
+        for x in given.values():
+            if isinstance(x, torch.Tensor) and x.is_floating_point():
+                x.requires_grad_()
+        entmax_attention(*tensors(), **given).sum().backward()
+
+    assert {"query_kernel", "key_value_kernel"} <= {call.name for call in launched(run)}
+
+
+def test_decoding_rows_losses_and_modules_do_not_wait_for_the_host():
+    def decode():
+        with torch.no_grad():
+            entmax_attention(*tensors(q=1, k=600, g=2), alpha=1.5, enable_gqa=True)
+
+    def rows():
+        scores = torch.empty(3, 40, device="meta", requires_grad=True)
+        alpha = torch.empty((), device="meta", requires_grad=True)
+        entmax(scores, alpha=alpha).sum().backward()
+        target = torch.empty(3, dtype=torch.int64, device="meta")
+        entmax_loss(scores, target, alpha=1.5).backward()
+
+    attention = nn.MultiheadAttention(16, 2, batch_first=True, device="meta")
+
+    def module():
+        x = torch.empty(2, 9, 16, device="meta")
+        attention(x, x, x, need_weights=False)[0].sum().backward()
+
+    assert [c.name for c in launched(decode)] == ["scores_kernel", "entmax_kernel", "values_kernel"]
+    assert {c.name for c in launched(rows)} == {
+        *("entmax_kernel", "entmax_backward_kernel", "loss_kernel", "loss_backward_kernel")
+    }
+    assert "threshold_kernel" in {c.name for c in launched(module)}
+
+
+def test_autocast_selects_half_precision_tiles():
+    def run():
+        with torch.autocast("meta", dtype=torch.bfloat16):
+            entmax_attention(*tensors(dtype=torch.float32), alpha=1.5)
+
+    if not torch.amp.is_autocast_available("meta"):
+        pytest.skip("this PyTorch has no autocast for the meta device")
+    assert {c.arguments[0].query.dtype for c in launched(run)} == {torch.bfloat16}
+
+
+def test_one_warning_where_pytorch_computes_instead(monkeypatch):
+    monkeypatch.setattr("adasparse.functional.backends._has_warned", False)
+    query, key, value = tensors(dtype=torch.float64)
+    with pytest.warns(RuntimeWarning, match=r"'triton' .*got torch\.float64"):
+        entmax_attention(query, key, value)
+    with ahead.recorded("sm_80") as calls:
+        entmax_attention(query, key, value)
+    assert not calls

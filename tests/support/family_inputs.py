@@ -1,0 +1,247 @@
+"""Inputs for tiny models of every family: what the names of their arguments ask for."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from adasparse.integrations.huggingface.probe import dummy_inputs
+
+LENGTH = 9
+Inputs = dict[str, Any]
+
+
+def possible_inputs(model: PreTrainedModel) -> Iterator[Inputs]:
+    """Yield inputs that may fit a model, the most usual first."""
+    try:
+        known = dummy_inputs(model)
+    except ValueError:
+        known = {}
+    if known and known.keys() <= {"input_ids", "decoder_input_ids"}:
+        text = _text(model, [*known])
+        yield text
+        yield {"input_ids": text["input_ids"]}
+    if known:
+        yield known
+    yield from _by_arguments(model)
+    if known:
+        yield {**known, "use_cache": False}
+
+
+def _text(model: PreTrainedModel, names: list[str]) -> Inputs:
+    generator = torch.Generator().manual_seed(1)
+    # Small numbers and large ones are special tokens.
+    inputs = {
+        key: torch.randint(16, 60, (2, LENGTH - 2 * i), generator=generator)
+        for i, key in enumerate(names)
+    }
+    end = getattr(model.config.get_text_config(), "eos_token_id", None)
+    if isinstance(end, int):
+        inputs["input_ids"][:, -1] = end  # by which some classes pick a position
+    if "MultipleChoice" in type(model).__name__:
+        inputs = {key: x.unsqueeze(1).repeat(1, 3, 1) for key, x in inputs.items()}
+    return inputs
+
+
+def _by_arguments(model: PreTrainedModel) -> Iterator[Inputs]:
+    """Yield inputs for the arguments that a model must have, or that its kind of model needs."""
+    maker = _Maker(model)
+    parameters = inspect.signature(model.forward).parameters
+    required = [
+        name
+        for name, x in parameters.items()
+        if x.default is inspect.Parameter.empty and x.kind is x.POSITIONAL_OR_KEYWORD
+    ]
+    main = model.main_input_name
+    for extra in ([], *maker.groups):
+        names = [*dict.fromkeys([*required, *([main] if main in parameters else []), *extra])]
+        if all(maker.can_make(x) for x in names) and set(names) <= set(parameters):
+            for variant in range(maker.variants(names)):
+                yield {name: maker.make(name, variant) for name in names}
+
+
+class _Maker:
+    """Tensors by the names of arguments, as a configuration says."""
+
+    #: Arguments that are needed together, though their signatures do not say so.
+    groups = (
+        ["input_ids"],
+        ["input_ids", "bbox"],
+        ["input_ids", "pixel_values"],
+        ["input_ids", "input_features"],
+        ["input_ids", "visual_feats", "visual_pos"],
+        ["input_ids", "visual_embeds"],
+        ["input_features", "decoder_input_ids"],
+        ["input_features", "input_features_mask"],
+        ["input_features", "attention_mask"],
+        ["input_values", "decoder_input_ids"],
+        ["pixel_values", "decoder_input_ids"],
+        ["pixel_values", "input_ids", "bbox"],
+        ["pixel_values", "input_points"],
+        ["pixel_values", "pixel_mask"],
+        ["hidden_states", "grid_thw"],
+        ["past_values", "past_time_features", "past_observed_mask", "future_values",
+         "future_time_features"],
+        ["past_values", "past_observed_mask"],
+        ["past_values", "freq"],
+        ["states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask"],
+        ["input_ids", "pixel_values", "image_attention_mask"],
+        ["input_ids", "pixel_values", "image_embeds_position_mask"],
+        ["flattened_patches", "decoder_input_ids"],
+        ["inputs"],
+        ["input_ids", "image"],
+    )  # fmt: skip
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model, self.config = model, model.config
+        self.generator = torch.Generator().manual_seed(2)
+
+    def _get(self, *names: str, default: Any) -> Any:
+        """Return the first of these settings, of the configuration or of a part of it."""
+        parts = [getattr(self.config, x, None) for x in self.config.sub_configs]
+        for config in (self.config, *(x for x in parts if x is not None)):
+            for name in names:
+                value = vars(config).get(name)
+                if value is not None:
+                    return value
+        return default
+
+    def noise(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator)
+
+    def tokens(self, *shape: int) -> Tensor:
+        return torch.randint(16, 60, shape, generator=self.generator)
+
+    def can_make(self, name: str) -> bool:
+        return hasattr(self, f"_{name}")
+
+    def variants(self, names: list[str]) -> int:
+        """Return how many forms there are: images and sound come in several."""
+        return 4 if {"pixel_values", "input_features", "input_values"} & {*names} else 1
+
+    def make(self, name: str, variant: int) -> Any:
+        return getattr(self, f"_{name}")(variant)
+
+    def _size(self) -> int:
+        size = self._get("image_size", "img_size", default=32)
+        size = size if isinstance(size, int) else max(size)
+        return max(size, 32)
+
+    def _pixel_values(self, variant: int) -> Tensor:
+        channels = self._get("num_channels", "in_channels", "in_chans", default=3)
+        size = self._size()
+        frames = self._get("num_frames", default=2)
+        image = (channels, size, size)
+        shapes = [
+            (2, *image), (2, frames, *image), (2, channels, frames, size, size), (2, 3, 64, 64)
+        ]  # fmt: skip
+        return self.noise(*shapes[variant])
+
+    _pixel_values_videos = _image = _pixel_values
+
+    def _input_features(self, variant: int) -> Tensor:
+        bins = self._get("num_mel_bins", "input_feat_size", "feature_size", "input_dim", default=80)
+        length = self._get("max_source_positions", "max_length", default=64)
+        length = min(length, 512)
+        shapes = [(2, 64, bins), (2, bins, 2 * length), (2, length, bins), (2, 1, 64, bins)]
+        return self.noise(*shapes[variant])
+
+    def _input_values(self, variant: int) -> Tensor:
+        bins = self._get("num_mel_bins", default=80)
+        length = min(self._get("max_length", default=64), 1024)
+        shapes = [(1, 16000), (1, 1, 4800), (2, length, bins), (2, 64, bins)]
+        return self.noise(*shapes[variant])
+
+    def _input_ids(self, _: int) -> Tensor:
+        return _text(self.model, ["input_ids"])["input_ids"]
+
+    def _decoder_input_ids(self, _: int) -> Tensor:
+        return self.tokens(2, LENGTH - 2)
+
+    def _query_embeds(self, _: int) -> Tensor:
+        return self.noise(2, LENGTH, self._get("hidden_size", default=32))
+
+    _inputs_embeds = _query_embeds
+
+    def _hidden_states(self, _: int) -> Tensor:
+        patch = self._get("patch_size", default=8)
+        frames = self._get("temporal_patch_size", default=1)
+        channels = self._get("in_channels", "num_channels", "in_chans", default=3)
+        return self.noise(32, channels * frames * patch * patch)
+
+    def _grid_thw(self, _: int) -> Tensor:
+        return torch.tensor([[1, 4, 4], [1, 4, 4]])
+
+    def _bbox(self, _: int) -> Tensor:
+        kind = torch.rand if self._get("dim_bbox", default=0) else torch.zeros
+        return kind(2, LENGTH, 4) if kind is torch.rand else torch.zeros(2, LENGTH, 4).long()
+
+    def _visual_feats(self, _: int) -> Tensor:
+        return self.noise(2, 6, self._get("visual_feat_dim", default=16))
+
+    def _visual_pos(self, _: int) -> Tensor:
+        return self.noise(2, 6, 4)
+
+    def _visual_embeds(self, _: int) -> Tensor:
+        return self.noise(2, 6, self._get("visual_embedding_dim", default=32))
+
+    def _pixel_mask(self, _: int) -> Tensor:
+        return torch.ones(2, self._size(), self._size(), dtype=torch.long)
+
+    def _attention_mask(self, _: int) -> Tensor:
+        return torch.ones(2, LENGTH, dtype=torch.long)
+
+    def _input_features_mask(self, _: int) -> Tensor:
+        return torch.ones(2, 64, dtype=torch.bool)
+
+    def _input_points(self, _: int) -> Tensor:
+        return self.noise(2, 1, 1, 2).abs() * 8
+
+    def _past_length(self) -> int:
+        lags = self._get("lags_sequence", default=[0])
+        return int(self._get("context_length", default=8)) + max(lags)
+
+    def _past_values(self, _: int) -> Tensor:
+        channels = self._get("num_input_channels", default=1)
+        size = (2, self._past_length())
+        return self.noise(*size, channels) if channels > 1 else self.noise(*size)
+
+    def _past_observed_mask(self, _: int) -> Tensor:
+        return torch.ones_like(self._past_values(0))
+
+    def _past_time_features(self, _: int) -> Tensor:
+        return self.noise(2, self._past_length(), self._get("num_time_features", default=0))
+
+    def _future_values(self, _: int) -> Tensor:
+        return self.noise(2, self._get("prediction_length", default=4))
+
+    def _future_time_features(self, _: int) -> Tensor:
+        count = self._get("num_time_features", default=0)
+        return self.noise(2, self._get("prediction_length", default=4), count)
+
+    def _freq(self, _: int) -> Tensor:
+        return torch.zeros(2, 1, dtype=torch.long)
+
+    def _states(self, _: int) -> Tensor:
+        return self.noise(2, LENGTH, self._get("state_dim", default=17))
+
+    def _actions(self, _: int) -> Tensor:
+        return self.noise(2, LENGTH, self._get("act_dim", default=4))
+
+    def _rewards(self, _: int) -> Tensor:
+        return self.noise(2, LENGTH, 1)
+
+    _returns_to_go = _rewards
+
+    def _timesteps(self, _: int) -> Tensor:
+        return torch.arange(LENGTH).repeat(2, 1)
+
+    def _flattened_patches(self, _: int) -> Tensor:
+        patch = self._get("patch_embed_hidden_size", default=8)
+        return self.noise(2, LENGTH, 2 + patch)
+
+    def _inputs(self, _: int) -> Tensor:
+        return self.tokens(2, LENGTH)
