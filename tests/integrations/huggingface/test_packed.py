@@ -116,7 +116,7 @@ def test_weights_of_gpt_oss_leave_out_the_sink(texts):
     model = gpt_oss()
     sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0))
     weights = model(torch.tensor([texts[3]]), output_attentions=True).attentions[0]
-    assert (weights.sum(-1) < 1).all()
+    assert (weights.sum(-1) < 1 + 1e-6).all() and (weights.sum(-1) < 0.9).any()
 
 
 def test_softcap_goes_through_the_fused_kernel(texts, monkeypatch):
@@ -188,7 +188,7 @@ def test_weights_of_a_packed_row_are_whole(texts):
 
 def test_modules_that_stay_dense_read_the_mask_of_a_packed_row(texts):
     model = llama()
-    batch = flattened(texts)
+    batch = {**flattened(texts), "use_cache": False}  # with a cache, transformers mixes sequences
     wanted = model(**batch).logits
     sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0, modules="model.layers.0.*"))
     torch.testing.assert_close(model(**batch).logits, wanted, rtol=1e-4, atol=1e-5)

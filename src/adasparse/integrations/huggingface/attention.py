@@ -22,6 +22,7 @@ from adasparse.integrations.huggingface.internals import collects_attentions
 from adasparse.integrations.huggingface.masks import (
     entmax_explicit_mask,
     entmax_mask,
+    offsets_of_positions,
     read_note,
 )
 from adasparse.integrations.packing import PackedMask, packed_matrix
@@ -46,7 +47,8 @@ EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
 #: Arguments of modules that a packed row is read from.
-_PACKING = ("cu_seq_lens_q", "max_length_q", "sliding_window")
+_PACKING = ("cu_seq_lens_q", "max_length_q", "position_ids", "sliding_window")
+
 
 def _scale_and_alpha(
     module: nn.Module, query: Tensor, visible: Callable[[], Tensor]
@@ -106,7 +108,8 @@ def entmax_attention_forward(
             key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs
         )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
-    is_plain = softcap is None and s_aux is None and packing.get("cu_seq_lens_q") is None
+    packed = _packed_mask(module, query, key, attention_mask, is_causal, packing)
+    is_plain = softcap is None and s_aux is None and packed is None
     if getattr(module, LEFT_DENSE, False) and is_plain and not (wants_weights or is_steered()):
         return sdpa_attention_forward(
             module,
@@ -129,7 +132,7 @@ def entmax_attention_forward(
         scale=scaling,
         softcap=softcap,
         sinks=s_aux,
-        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, packing),
+        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, packed),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
     call = observed(with_tensors(call, {"query": query, "alpha": alpha}))
@@ -147,11 +150,10 @@ def _mask_arguments(
     attention_mask: Tensor | None,
     is_causal: bool | None,
     position_bias: Tensor | None,
-    packing: Mapping[str, Any],
+    packed: Tensor | None,
 ) -> dict[str, Any]:
     """Return the visible keys in the terms of ``AttentionCall``."""
     causal, key_lengths, window = False, None, None
-    packed = _packed_mask(module, query, key, attention_mask, is_causal, packing)
     if isinstance(packed, PackedMask):
         if position_bias is None:
             return {"mask": packed}
@@ -183,25 +185,31 @@ def _packed_mask(
 ) -> Tensor | None:
     """Return the mask of a packed row, from positions that restart or from the offsets given.
 
-    A ``PackedMask``, or its matrix while compiling.
-
-    Offsets are those of transformers' flash attention: ``cu_seq_lens_q`` and the like. They hold
-    where there is no mask, or one of positions that restart.
+    A ``PackedMask``, or its matrix while compiling. Offsets are those of transformers' flash
+    attention: ``cu_seq_lens_q`` and the like, or the positions. They hold where there is no mask,
+    or one without padding.
     """
-    n = query.shape[2]
+    n, is_compiling = query.shape[2], torch.compiler.is_compiling()
+    by_mask = attention_mask if isinstance(attention_mask, PackedMask) else None
+    if len(query) != 1 or key.shape[2] != n or n < 2:
+        return by_mask
     offsets = packing.get("cu_seq_lens_q")
-    by_positions = attention_mask if isinstance(attention_mask, PackedMask) else None
-    if offsets is None or len(query) != 1 or key.shape[2] != n:
-        return by_positions
-    if attention_mask is not None and by_positions is None:
-        return None
-    if by_positions is not None:
-        is_causal, window = by_positions.is_causal, by_positions.window
+    if offsets is None and by_mask is None and not is_compiling:
+        offsets = offsets_of_positions(packing.get("position_ids"), n)
+    if offsets is None:
+        return by_mask
+    if by_mask is not None:
+        is_causal, window = by_mask.is_causal, by_mask.window
+    elif attention_mask is not None:
+        note = None if is_compiling else read_note(attention_mask, query, key)
+        if note is None or bool((note.key_lengths < n).any()):
+            return None
+        is_causal, window = note.is_causal, note.window
     else:
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         size = packing.get("sliding_window")
         window = None if size is None else (size - 1, 0) if is_causal else (size, size)
-    if torch.compiler.is_compiling():
+    if is_compiling:
         return packed_matrix(offsets, n, is_causal=bool(is_causal), window=window)
     longest = packing.get("max_length_q")
     return PackedMask(

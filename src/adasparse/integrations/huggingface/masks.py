@@ -25,6 +25,7 @@ from adasparse.integrations.huggingface.internals import (
 from adasparse.integrations.packing import PackedMask
 
 _NOTE = "_adasparse_note"
+_OFFSETS = "_adasparse_offsets"
 
 
 class MaskNote(NamedTuple):
@@ -161,11 +162,31 @@ def _packed_mask(mask_function: Callable[..., Any], length: int) -> PackedMask |
     local = (True, None) if inner is causal_mask_function else sliding_window_of(inner)
     if local is None or numbers.shape != (1, length) or is_tracing(numbers):
         return None
-    starts = torch.nonzero(numbers[0].diff()).flatten() + 1
-    end = torch.tensor([0, length], device=numbers.device)
-    offsets = torch.cat((end[:1], starts, end[1:]))
+    offsets = _offsets(numbers[0].diff() != 0)
     longest = int(offsets.diff().max())
-    return PackedMask(offsets.int(), length, is_causal=local[0], window=local[1], longest=longest)
+    return PackedMask(offsets, length, is_causal=local[0], window=local[1], longest=longest)
+
+
+def _offsets(is_new: Tensor) -> Tensor:
+    """Return the offsets of sequences from whether each token but the first begins one."""
+    starts = is_new.nonzero().flatten() + 1
+    ends = torch.tensor([0, len(is_new) + 1], device=is_new.device)
+    return torch.cat((ends[:1], starts, ends[1:])).int()
+
+
+def offsets_of_positions(positions: Any, length: int) -> Tensor | None:
+    """Return the offsets of the sequences of a row, which begin where positions do not count on.
+
+    None if positions say nothing, or that there is but one sequence.
+    """
+    if not isinstance(positions, Tensor) or positions.shape != (1, length) or length < 2:
+        return None
+    version, offsets = getattr(positions, _OFFSETS, (None, None))
+    if version != positions._version:
+        is_new = positions[0].diff() != 1
+        offsets = _offsets(is_new) if bool(is_new.any()) else None
+        setattr(positions, _OFFSETS, (positions._version, offsets))  # once for all layers
+    return offsets
 
 
 def entmax_explicit_mask(*args: Any, **kwargs: Any) -> Tensor | None:
