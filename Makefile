@@ -13,8 +13,8 @@ CMAKE_DEPENDENCY := $(if $(shell command -v cmake),,$(INSTALLED))
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs kernel-test kernel-test-aarch64 sanitize format stub wheel \
-	clean
+.PHONY: help demo test check bench docs docs-version notebooks kernel-test kernel-test-aarch64 \
+	sanitize format stub wheel clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -40,6 +40,14 @@ bench: $(INSTALLED)  ## Time operators and attention against their baselines, in
 
 docs: $(INSTALLED)  ## Build the documentation into build/site
 	$(BIN)/mkdocs build --quiet
+
+docs-version: $(INSTALLED)  ## Commit the documentation as VERSION=0.2.0 to the branch gh-pages; PUSH=--push
+	test -n "$(VERSION)" || (echo "Give a version: make docs-version VERSION=0.2.0" && false)
+	$(BIN)/mike deploy $(PUSH) --update-aliases $(VERSION) latest
+	$(BIN)/mike set-default $(PUSH) latest
+
+notebooks: $(INSTALLED)  ## Run the notebooks in examples/ and store their outputs
+	$(BIN)/python examples/execute.py
 
 kernel-test: $(CMAKE_DEPENDENCY)  ## Build and run the C++ tests; FILTER=name picks some
 	$(CMAKE) -S . -B build/kernel-test -DADASPARSE_TESTS=ON

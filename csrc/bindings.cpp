@@ -123,11 +123,37 @@ adasparse::WritableRows writable_rows(Address data, const Strides& strides) {
   return {at<void>(data), {strides[0], strides[1], strides[2]}};
 }
 
+adasparse::CodesOf codes_of(Address codes, const Strides& strides, Address bounds,
+                            const Strides& bound_strides) {
+  return {.codes = at<const uint8_t>(codes),
+          .strides = {strides[0], strides[1]},
+          .bounds = at<const float>(bounds),
+          .bound_strides = {bound_strides[0], bound_strides[1], bound_strides[2]}};
+}
+
+void code_keys(int64_t batch, int64_t groups, int64_t first, int64_t n, int64_t d, Address key,
+               const Strides& key_strides, Address codes, const Strides& code_strides,
+               Address code_bounds, const Strides& code_bound_strides, int threads) {
+  adasparse::current_kernels().code_keys({
+      .key = rows_of(key, key_strides),
+      .batch = batch,
+      .groups = groups,
+      .first = first,
+      .n = n,
+      .d = d,
+      .codes = at<uint8_t>(codes),
+      .bounds = at<float>(code_bounds),
+      .to = codes_of(codes, code_strides, code_bounds, code_bound_strides),
+      .threads = threads,
+  });
+}
+
 void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t heads, int64_t groups,
                 int64_t q, int64_t k, int64_t d, int64_t e, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
-                Address value, const Strides& value_strides, Address alpha,
-                const Strides& alpha_strides, MaskKind mask_kind, Address mask,
+                Address value, const Strides& value_strides, Address codes,
+                const Strides& code_strides, Address code_bounds, const Strides& code_bound_strides,
+                Address alpha, const Strides& alpha_strides, MaskKind mask_kind, Address mask,
                 const Strides& mask_strides, Address key_lengths, Address slopes, Address sinks,
                 double scale, double softcap, bool is_causal, int64_t window_left,
                 int64_t window_right, int64_t window_position, double dropout_p, uint64_t seed,
@@ -144,6 +170,7 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
       .query = rows_of(query, query_strides),
       .key = rows_of(key, key_strides),
       .value = rows_of(value, value_strides),
+      .codes = codes_of(codes, code_strides, code_bounds, code_bound_strides),
       .alpha = at<const double>(alpha),
       .alpha_strides = {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
       .mask_kind = mask_kind,
@@ -166,12 +193,13 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
 
 void attention_forward(const AttentionInput& input, Address out, const Strides& out_strides,
                        Address weights, Address state, Address sink_weights, SavedSupport* support,
-                       int64_t support_bytes) {
+                       int64_t support_bytes, Address rescored) {
   adasparse::current_kernels().attention_forward({
       .in = input,
       .out = writable_rows(out, out_strides),
       .state = at<double>(state),
       .counts = support ? support->counts().data() : nullptr,
+      .rescored = at<int64_t>(rescored),
       .blocks = support ? support->blocks().data() : nullptr,
       .weights = at<void>(weights),
       .sink_weights = at<void>(sink_weights),
@@ -187,6 +215,7 @@ void attention_support(const AttentionInput& input, SavedSupport& support) {
       .out = {},
       .state = nullptr,
       .counts = support.counts().data(),
+      .rescored = nullptr,
       .blocks = support.blocks().data(),
       .weights = nullptr,
       .sink_weights = nullptr,
@@ -202,6 +231,7 @@ void attention_scores(const AttentionInput& input) {
       .out = {},
       .state = nullptr,
       .counts = nullptr,
+      .rescored = nullptr,
       .blocks = nullptr,
       .weights = nullptr,
       .sink_weights = nullptr,
@@ -272,6 +302,7 @@ void packed_forward(PackedAttention& self, Address out, const Strides& out_strid
           .out = writable_rows(out, out_strides),
           .state = at<double>(state),
           .counts = nullptr,
+          .rescored = nullptr,
           .blocks = nullptr,
           .weights = at<void>(weights),
           .sink_weights = at<void>(sink_weights),
@@ -315,7 +346,8 @@ void bind_attention(nb::module_& m) {
   nb::class_<AttentionInput>(m, "AttentionInput", "One attention call: see AttentionProblem.")
       .def("__init__", &make_input, nb::kw_only(), "is_double"_a, "batch"_a, "heads"_a, "groups"_a,
            "q"_a, "k"_a, "d"_a, "e"_a, "query"_a, "query_strides"_a, "key"_a, "key_strides"_a,
-           "value"_a, "value_strides"_a, "alpha"_a, "alpha_strides"_a,
+           "value"_a, "value_strides"_a, "codes"_a = 0, "code_strides"_a = kNoStrides,
+           "code_bounds"_a = 0, "code_bound_strides"_a = kNoStrides, "alpha"_a, "alpha_strides"_a,
            "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
            "key_lengths"_a = 0, "slopes"_a = 0, "sinks"_a = 0, "scale"_a, "softcap"_a = 0.,
            "is_causal"_a = false, "window_left"_a = -1, "window_right"_a = -1,
@@ -328,6 +360,14 @@ void bind_attention(nb::module_& m) {
            "entries of the other heads.")
       .def("move", &move, nb::kw_only(), "offsets"_a, "is_dense"_a, "index"_a, "weight"_a, unlocked,
            "Moves the entries to where offsets say.");
+  m.attr("CODE_KEYS") = adasparse::kCodePanel;
+  m.def("code_keys", &code_keys, nb::kw_only(), "batch"_a, "groups"_a, "first"_a, "n"_a, "d"_a,
+        "key"_a, "key_strides"_a, "codes"_a, "code_strides"_a, "code_bounds"_a,
+        "code_bound_strides"_a, "threads"_a, unlocked,
+        "Codes keys from `first` on, a multiple of CODE_KEYS, as int8 with bounds of the error.");
+  m.def(
+      "has_code_products", [] { return adasparse::current_kernels().has_code_products(); },
+      "Whether this processor multiplies codes faster than float32.");
   m.attr("SUPPORT_BYTES") = adasparse::kSupportBytes;
   m.def(
       "saves_weights",
@@ -335,7 +375,7 @@ void bind_attention(nb::module_& m) {
       "input"_a, unlocked, "Whether the forward saves weights whole, not as a support.");
   m.def("attention_forward", &attention_forward, "input"_a, nb::kw_only(), "out"_a, "out_strides"_a,
         "weights"_a = 0, "state"_a = 0, "sink_weights"_a = 0, "support"_a = nb::none(),
-        "support_bytes"_a = adasparse::kSupportBytes, unlocked);
+        "support_bytes"_a = adasparse::kSupportBytes, "rescored"_a = 0, unlocked);
   m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
   m.def("attention_scores", &attention_scores, "input"_a, unlocked,
         "Computes scores and nothing else, to measure them.");

@@ -12,5 +12,7 @@ const Kernels kAvx2Kernels = {
     .saves_weights = avx2::saves_weights,
     .attention_forward = avx2::attention_forward,
     .attention_backward = avx2::attention_backward,
+    .code_keys = avx2::code_keys,
+    .has_code_products = avx2::has_code_products,
 };
 }  // namespace adasparse

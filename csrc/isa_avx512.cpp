@@ -12,5 +12,7 @@ const Kernels kAvx512Kernels = {
     .saves_weights = avx512::saves_weights,
     .attention_forward = avx512::attention_forward,
     .attention_backward = avx512::attention_backward,
+    .code_keys = avx512::code_keys,
+    .has_code_products = avx512::has_code_products,
 };
 }  // namespace adasparse

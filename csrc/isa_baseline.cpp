@@ -12,5 +12,7 @@ const Kernels kBaselineKernels = {
     .saves_weights = baseline::saves_weights,
     .attention_forward = baseline::attention_forward,
     .attention_backward = baseline::attention_backward,
+    .code_keys = baseline::code_keys,
+    .has_code_products = baseline::has_code_products,
 };
 }  // namespace adasparse

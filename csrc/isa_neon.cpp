@@ -12,5 +12,7 @@ const Kernels kNeonKernels = {
     .saves_weights = neon::saves_weights,
     .attention_forward = neon::attention_forward,
     .attention_backward = neon::attention_backward,
+    .code_keys = neon::code_keys,
+    .has_code_products = neon::has_code_products,
 };
 }  // namespace adasparse

@@ -82,6 +82,17 @@ struct WritableRows {
   int64_t strides[3];
 };
 
+constexpr int64_t kCodePanel = 16;  // keys that are coded together
+
+// Keys as int8, see attention/quantize.h: panels of codes at strides (batch, head), and the scale,
+// residual and norm of each panel, three rows at strides (batch, head, row).
+struct CodesOf {
+  const uint8_t* codes;  // null: there are none
+  int64_t strides[2];
+  const float* bounds;
+  int64_t bound_strides[3];
+};
+
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
 // Scores are scale <q_i, k_j>, bounded by softcap, - slope |i + k - q - j| + mask; see
@@ -92,6 +103,7 @@ struct AttentionInput {
   int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
   int64_t q, k, d, e;
   RowsOf query, key, value;
+  CodesOf codes;
   const double* alpha;
   int64_t alpha_strides[3];  // batch, head, row
   MaskKind mask_kind;
@@ -128,6 +140,7 @@ struct AttentionForward {
   WritableRows out;      // (batch, heads, q, e); null for the support alone
   double* state;         // (batch, heads, q, kRowState) or null
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
+  int64_t* rescored;     // (batch, heads, q): keys whose scores decoding computed; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
   void* weights;         // (batch, heads, q, k) where saves_weights, in place of blocks; or null
   void* sink_weights;    // (batch, heads, q): weight of the sink of each row; or null
@@ -158,6 +171,16 @@ struct AttentionBackward {
   int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
 };
 
+// Codes of keys [first, n), `first` being a multiple of a panel.
+struct KeyCoding {
+  RowsOf key;
+  int64_t batch, groups, first, n, d;
+  uint8_t* codes;
+  float* bounds;
+  CodesOf to;  // only its strides
+  int threads;
+};
+
 struct Kernels {
   const char* name;
   void (*entmax_forward)(const EntmaxForward&);
@@ -167,6 +190,8 @@ struct Kernels {
   bool (*saves_weights)(const AttentionInput&);
   void (*attention_forward)(const AttentionForward&);
   void (*attention_backward)(const AttentionBackward&);
+  void (*code_keys)(const KeyCoding&);
+  bool (*has_code_products)();
 };
 
 #if defined(__aarch64__)

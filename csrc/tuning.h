@@ -84,6 +84,18 @@ constexpr double kScreenedSample = 0.25, kScreenedShare = 0.15;
 constexpr int64_t kScannedKeys = 4096;
 // Heads of single queries (decoding) that one task scores, one sequence per lane.
 constexpr int64_t kDecodeHeads = 8;
+// Up to this many queries per head, more than kLaneKeys keys are read once for all of a group and
+// in parts, see decode.h; then the number of keys of a part, and the bytes of scores that may wait.
+constexpr int64_t kDecodeQueries = 16;
+constexpr int64_t kDecodeKeys = 2048, kDecodeBytes = int64_t{1} << 22;
+// Panels of codes that are scored while the next ones are fetched from memory.
+constexpr int64_t kFetchedPanels = 8;
+// Fewer keys than this are scored as they are, even if they come with codes; so are all if an alpha
+// of the group is at most the second. Rows with more than one in so many of the keys left after
+// screening are scored again, as they are.
+constexpr int64_t kDecodedCodes = 512;
+constexpr double kDecodedAlpha = 1.1;
+constexpr int64_t kDecodedShare = 4;
 
 // ---------------------------------------------------------------- what is saved for backward
 

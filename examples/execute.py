@@ -1,4 +1,4 @@
-"""Runs the notebooks of this folder and stores their outputs: python examples/execute.py [NAME ...].
+"""Runs notebooks of this folder and stores their outputs: python examples/execute.py [NAME ...].
 
 Outputs stay small: pages of the explorer are dropped, which a reader gets by running the cell.
 """
@@ -20,6 +20,8 @@ def execute(path: Path) -> None:
     NotebookClient(notebook, timeout=3600, kernel_name="python3").execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":  # progress bars and the like are of no interest
+            cell.outputs = [x for x in cell.outputs if x.get("name") != "stderr"]
         for output in cell.get("outputs", []):
             if len(output.get("data", {}).get("text/html", "")) > MAX_HTML:
                 del output["data"]["text/html"]

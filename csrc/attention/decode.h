@@ -1,7 +1,10 @@
-// Entmax attention, forward of single queries: decoding, where text is generated a token at a time.
+// Entmax attention, forward of few queries: decoding, where text is generated a token at a time.
+//
+// Few keys: one sequence per lane. More keys: decode_parts.h, or decode_codes.h where keys come
+// with codes.
 #pragma once
 
-#include "attention/forward_block.h"
+#include "attention/decode_codes.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -74,6 +77,84 @@ void attention_decode(const AttentionForward& a) {
                      smaller(in.batch, b + width));
       });
 }
+
+// Whether there are few queries for many keys.
+inline bool is_long_decoding(const AttentionForward& a) {
+  return a.in.q <= kDecodeQueries && a.in.k > kLaneKeys && !a.is_scores_only;
+}
+
+// As many groups of heads at a time as their scores have room for.
+template <class T>
+struct LongDecoding {
+  explicit LongDecoding(const AttentionForward& a)
+      : a(a),
+        in(a.in),
+        value(in, in.value, in.groups, in.k, in.e),
+        scores(in),
+        shared(in.heads / in.groups),
+        is_open(scores.groups * shared) {}
+
+  void run() {
+    for (int64_t group = 0; group < in.batch * in.groups; group += scores.groups) {
+      const int64_t groups = smaller(scores.groups, in.batch * in.groups - group);
+      fill(is_open.get(), groups * shared, true);
+      if constexpr (sizeof(T) == 4)
+        if (in.codes.codes && in.softcap == 0 && has_code_products() &&
+            screening() != Screening::kOff)
+          run_codes(group, groups);
+      run_scores(group, groups);
+    }
+  }
+
+  // Whether any head of the groups at these places is to be solved.
+  bool is_any_open(int64_t place, int64_t places) const {
+    for (int64_t h = place * shared; h < (place + places) * shared; ++h)
+      if (is_open.get()[h]) return true;
+    return false;
+  }
+
+  void run_scores(int64_t group, int64_t groups) {
+    if (!is_any_open(0, groups)) return;
+    parallel_for(groups * scores.parts, 1, in.threads, [&](int64_t task, int64_t) {
+      const int64_t place = task / scores.parts;
+      if (is_any_open(place, 1))
+        score_part(in, value, group + place, task % scores.parts, scores, place);
+    });
+    parallel_with(
+        groups * shared, in.threads, [&] { return AttentionWork<T>(in); },
+        [&](AttentionWork<T>& work, int64_t task) {
+          if (is_open.get()[task])
+            finish_head(a, value, work, scores, group * shared + task, task / shared);
+        });
+  }
+
+  void run_codes(int64_t group, int64_t groups) {
+    const GroupBounds bounds(scores);
+    parallel_for(groups * scores.parts, 1, in.threads, [&](int64_t task, int64_t) {
+      const int64_t place = task / scores.parts;
+      if (screens_group(in, group + place))
+        bound_part(in, value, group + place, task % scores.parts, bounds, place);
+    });
+    parallel_with(
+        groups * shared, in.threads, [&] { return AttentionWork<T>(in); },
+        [&](AttentionWork<T>& work, int64_t task) {
+          const int64_t place = task / shared;
+          if (!screens_group(in, group + place)) return;
+          const Head<T> head = head_at<T>(in, group * shared + task, nullptr, value);
+          const Columns columns = columns_of(in, head.length, 0, in.q);
+          ScreenedHead screened{a,      head,  decode_block(a, head, value, work),
+                                bounds, place, columns};
+          is_open.get()[task] = !screened.run();
+        });
+  }
+
+  const AttentionForward& a;
+  const AttentionInput& in;
+  WholeRows<T> value;
+  GroupScores<T> scores;
+  int64_t shared;
+  Scratch<bool> is_open;  // heads that are not solved yet
+};
 
 }  // namespace ADASPARSE_ISA
 }  // namespace adasparse

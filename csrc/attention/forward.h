@@ -12,6 +12,7 @@ template <class T>
 void attention_forward_in(const AttentionForward& a) {
   const AttentionInput& in = a.in;
   if (is_decoding(a)) return attention_decode<T>(a);
+  if (is_long_decoding(a)) return LongDecoding<T>(a).run();
   const int64_t heads = in.batch * in.heads;
   const bool is_whole = a.out.data && !a.blocks && saves_weights(in);
   const bool is_packed = in.q * (in.heads / in.groups) > kUnpackedQueries;

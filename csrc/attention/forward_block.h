@@ -23,10 +23,10 @@ template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(most_columns(in, kStripRows) + (in.sinks ? kColumns : 0)),
-        scores(larger(kStripRows * (larger(columns, kChunkKeys) + kRowPadding),
+        scores(larger(strip_rows(in) * (larger(columns, kChunkKeys) + kRowPadding),
                       kBlockRows * kLaneKeys)),
-        values(kStripRows * list_size()),
-        indices(kStripRows * list_size()),
+        values(strip_rows(in) * list_size()),
+        indices(strip_rows(in) * list_size()),
         row(list_size()),
         solver(larger(list_size(), 3 * kLaneKeys * int64_t{Lanes<T>::count})),
         sum(round_up(in.e, Lanes<T>::count) * kBlockRows),
@@ -39,6 +39,7 @@ struct AttentionWork {
   AttentionWork(const AttentionWork&) = delete;
   AttentionWork& operator=(const AttentionWork&) = delete;
   static constexpr int64_t kRowPadding = 16;
+  static int64_t strip_rows(const AttentionInput& in) { return smaller(kStripRows, in.q); }
   int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
 
   int64_t columns;  // of a strip
@@ -77,6 +78,13 @@ inline void save_state_of(const AttentionForward& a, int64_t number, const Norma
   state[2] = row.scale;
 }
 
+// Scores of all queries of a head that are known already, see decode.h; keys from `first` on.
+template <class T>
+struct KnownScores {
+  const T* data = nullptr;
+  int64_t first = 0, stride = 0;
+};
+
 // A block of rows of one head. Columns of a strip are counted from its first, see columns_of.
 template <class T>
 struct ForwardBlock {
@@ -87,6 +95,15 @@ struct ForwardBlock {
   SupportBlock* saved;  // where the support is saved, or null
   int64_t limit;        // of its size
   bool is_whole;        // whether rows are multiplied as they are: no support is saved
+  KnownScores<T> known = {};
+
+  // Scores of queries [i, i + rows) for keys [first, first + n), see score_strip.
+  void score(int64_t i, int64_t rows, int64_t first, int64_t n, T* scores, int64_t stride) const {
+    if (!known.data) return score_strip(a.in, head, i, rows, first, n, scores, stride);
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(scores + r * stride, known.data + (i + r) * known.stride + first - known.first,
+                  sizeof(T) * static_cast<size_t>(n));
+  }
 
   bool is_saved() const { return saved && !saved->is_dropped; }
   SupportBlock* entries() { return is_saved() ? saved : &work.passing; }
@@ -102,6 +119,9 @@ struct ForwardBlock {
   T sink() const { return static_cast<T>(a.in.sinks[head.h]); }
   void save_sink(int64_t i, T weight) const {
     if (a.sink_weights) static_cast<T*>(a.sink_weights)[head.number * a.in.q + i] = weight;
+  }
+  void save_rescored(int64_t i, int64_t count) const {
+    if (a.rescored) a.rescored[head.number * a.in.q + i] = count;
   }
   T* out_of(int64_t i) const {
     const View<T> out = view_of<T>(a.out);
@@ -237,7 +257,7 @@ struct ForwardBlock {
     const int64_t n = columns.count;
     T* scores = work.scores.get();
     constexpr int64_t stride = kLaneKeys;
-    score_strip(a.in, head, i, rows, columns.first, round_up(n, kColumns), scores, stride);
+    score(i, rows, columns.first, round_up(n, kColumns), scores, stride);
     for (int64_t r = 0; r < rows && a.in.sinks; ++r) scores[r * stride + n] = sink();
     for (int64_t r = 0; r < rows; r += width) {
       const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
@@ -274,8 +294,8 @@ struct ForwardBlock {
   // Scores of all columns from `done` on, row after row.
   void score_rest(int64_t i, int64_t rows, const Columns& columns, int64_t done) {
     for (int64_t j = done; j < columns.count; j += kChunkKeys)
-      score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j),
-                  work.scores.get() + j, work.columns);
+      score(i, rows, columns.first + j, chunk_size(columns, j), work.scores.get() + j,
+            work.columns);
   }
   // Columns of the chunk of keys from column j on.
   static int64_t chunk_size(const Columns& columns, int64_t j) {
@@ -302,7 +322,7 @@ struct ForwardBlock {
                          map.eps());
     for (int64_t j = kChunkKeys; j < n; j += kChunkKeys) {
       const int64_t first = columns.first + j, size = chunk_size(columns, j);
-      score_strip(a.in, head, i, rows, first, size, scores, kChunkKeys);
+      score(i, rows, first, size, scores, kChunkKeys);
       for (int64_t r = 0; r < rows; ++r) {
         const KeyRange visible = visible_keys(a.in, head.length, i + r);
         if (visible.last > first && visible.first < first + size)
@@ -398,19 +418,16 @@ struct ForwardBlock {
     const int64_t n = columns.count, chunk = chunk_size(columns, 0);
     if (a.is_scores_only) {
       for (int64_t j = 0; j < n; j += kChunkKeys)
-        score_strip(a.in, head, i, rows, columns.first + j, chunk_size(columns, j), scores,
-                    kChunkKeys);
+        score(i, rows, columns.first + j, chunk_size(columns, j), scores, kChunkKeys);
       return true;
     }
-    const auto score_first = [&] {
-      score_strip(a.in, head, i, rows, columns.first, chunk, scores, work.columns);
-    };
+    const auto score_first = [&] { score(i, rows, columns.first, chunk, scores, work.columns); };
     bool are_many = false, is_scored = false;
     if (n > kChunkKeys) {
       // A sample: the first chunk of the row in the middle.
       const int64_t middle = rows / 2;
       T* row = scores + middle * work.columns;
-      score_strip(a.in, head, i + middle, 1, columns.first, chunk, row, work.columns);
+      score(i + middle, 1, columns.first, chunk, row, work.columns);
       start_candidates(middle);
       candidates[middle].take(row, chunk, columns.first, map.eps());
       const double share = static_cast<double>(candidates[middle].count) / kChunkKeys;

@@ -12,17 +12,29 @@ namespace ADASPARSE_ISA {
 
 // ---------------------------------------------------------------- keys
 
-// The codes of all heads of keys of a call, if any of its heads may be screened.
+static_assert(kCodeKeys == kCodePanel);
+
+// Codes that came with the keys, of one head of them.
+inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
+  const float* bounds = codes.bounds + b * codes.bound_strides[0] + g * codes.bound_strides[1];
+  return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
+          .scale = bounds,
+          .residual = bounds + codes.bound_strides[2],
+          .norm = bounds + 2 * codes.bound_strides[2]};
+}
+
+// The codes of all heads of keys of a call, if any of its heads may be screened: those that came
+// with the keys, or new ones.
 class ScreenedKeys {
  public:
   explicit ScreenedKeys(const AttentionInput& in, bool is_wanted)
       : in_(in),
         panels_(round_up(code_panels(in.k), kChunkPanels) + kChunkPanels),
         head_bytes_(code_panels(in.k) * kCodeKeys * code_size(in.d)),
-        codes_(is_wanted ? in.batch * in.groups * head_bytes_ : 1),
-        bounds_(is_wanted ? in.batch * in.groups * panels_ * 3 : 1),
+        codes_(is_wanted && !in.codes.codes ? in.batch * in.groups * head_bytes_ : 1),
+        bounds_(is_wanted && !in.codes.codes ? in.batch * in.groups * panels_ * 3 : 1),
         is_wanted_(is_wanted) {
-    if (!is_wanted) return;
+    if (!is_wanted || in.codes.codes) return;
     const View<const float> keys = view_of<float>(in.key);
     const int64_t panels = code_panels(in.k),
                   tasks = (panels + kCodedTogether - 1) / kCodedTogether;
@@ -47,6 +59,7 @@ class ScreenedKeys {
   // Null codes where keys are not screened.
   CodedKeys at(int64_t group) const {
     if (!is_wanted_) return {nullptr, nullptr, nullptr, nullptr};
+    if (in_.codes.codes) return codes_at(in_.codes, group / in_.groups, group % in_.groups);
     const float* bounds = bounds_.get() + group * panels_ * 3;
     return {codes_.get() + group * head_bytes_, bounds, bounds + panels_, bounds + 2 * panels_};
   }
@@ -68,7 +81,7 @@ inline bool may_screen(const AttentionInput& in) {
   if (in.softcap > 0) return false;  // bounds are those of products
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
-         in.q * (in.heads / in.groups) >= kScreenedQueries;
+         (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);
 }
 
 // ---------------------------------------------------------------- a strip of queries

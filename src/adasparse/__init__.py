@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from adasparse import _command as _command  # first: it speaks while the rest loads
 from adasparse import nn
 from adasparse.functional import (
+    PackedKeys,
     SparseWeights,
     entmax,
     entmax_attention,
@@ -30,6 +31,7 @@ _LAZY = dict.fromkeys(
 )
 
 __all__ = [
+    "PackedKeys",
     "SparseWeights",
     "entmax",
     "entmax_attention",

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,12 +26,14 @@ from adasparse.longcontext.text import encode, open_tokens, read_text, train_tok
 from adasparse.training import dry_run, read_log
 from support.small_language import (
     held_out,
+    language_file,
     language_recipe,
     language_run,
     novel,
     text_file,
 )
 from support.small_models import model
+from support.small_runs import command, run
 from support.small_tasks import task_run
 
 TOKENIZER = train_tokenizer(novel(300, seed=5), vocab_size=300)
@@ -263,3 +266,16 @@ def test_a_training_killed_at_its_very_end_is_finished_alike(tmp_path, monkeypat
         *("model.safetensors", "results.json", "README.md"),
     ):
         assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_two_processes_are_two_batches_of_one(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    train_language(language_recipe(one, accumulate=2))
+    start = command("lm", "train", language_file(), f"data={text_file()}", f"output={two}")[1:]
+    done = run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *start])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("perplexity") == 1
+    expected = load_file(one / "model.safetensors")
+    for name, x in load_file(two / "model.safetensors").items():
+        torch.testing.assert_close(x, expected[name], rtol=1e-4, atol=1e-5)

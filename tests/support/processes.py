@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def run_processes(script: Path, *arguments: str, count: int = 2, timeout: int = 300) -> list[str]:
+def run_processes(script: Path, *arguments: str, count: int = 2, timeout: int = 500) -> list[str]:
     """Run a script in ``count`` processes of one thread each; return what each one prints."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -36,11 +36,44 @@ class Curve:
     look: dict[str, Any]
 
 
-def length_figures(result: Result) -> dict[str, Figure]:
-    """Draw every figure of a result of ``adasparse bench lengths``, by name."""
+def draw(result: Result) -> dict[str, Figure]:
+    """Draw every figure of a result of ``adasparse bench lengths`` or ``decode``, by name."""
+    if result["benchmark"] == "decode":
+        return {"time": time_per_token(result)}
     if result["benchmark"] != "lengths":
-        raise ValueError(f"figures need a result of 'lengths'; got one of {result['benchmark']!r}.")
+        raise ValueError(
+            f"figures need a result of 'decode' or 'lengths'; got one of {result['benchmark']!r}."
+        )
     return {"time": time(result), "memory": memory(result)}
+
+
+def time_per_token(result: Result) -> Figure:
+    """Draw the time of one query per head against the number of keys."""
+    rows = [row for row in result["results"] if row["case"].startswith("heads-")]
+    if not rows:
+        raise ValueError("the figure needs the cases 'heads-…' of decoding; got none of them.")
+    looks = (
+        ("packed", "ms", "adasparse, packed keys", "#0072b2"),
+        ("plain", "ms", "adasparse, plain keys", "#56b4e9"),
+        ("plain", "baseline_ms", *STYLES[SOFTMAX]),
+    )
+    curves = [
+        Curve(
+            lengths=[row["shape"][2] for row in rows if row["keys"] == keys],
+            values=[row[measure] for row in rows if row["keys"] == keys],
+            label=label,
+            color=color,
+            look={"marker": "o", "markersize": 4, "linewidth": 2},
+        )
+        for keys, measure, label, color in looks
+    ]
+    return _figure(
+        [curve for curve in curves if curve.lengths],
+        title="Time of attention for one token, against the length of the context",
+        result=result,
+        base=10,
+        unit=_seconds,
+    )
 
 
 def time(result: Result) -> Figure:

@@ -34,6 +34,7 @@ class Settings:
         cases: Names of the cases to run; empty for all.
         device: Device to measure, ``"cpu"`` or ``"cuda"``, with an index or without.
         dtype: Name of the dtype of query, key and value, where a benchmark has a choice.
+        run: Folder of a trained model, of benchmarks that use one.
     """
 
     benchmark: str
@@ -45,6 +46,7 @@ class Settings:
     cases: tuple[str, ...] = ()
     device: str = "cpu"
     dtype: str = "float32"
+    run: str | None = None
 
     @property
     def rounds(self) -> int:
@@ -60,6 +62,7 @@ class Settings:
         """Return the record of the run: its command, its machine and its measurements."""
         options = f"--threads {self.num_threads} --repeats {self.rounds} --seed {self.seed}"
         options += " --quick" * self.is_quick + "".join(f" --case {name}" for name in self.cases)
+        options += "" if self.run is None else f" --run {self.run}"
         if (self.device, self.dtype) != ("cpu", "float32"):
             options += f" --device {self.device} --dtype {self.dtype}"
         return {

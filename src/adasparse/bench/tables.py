@@ -101,6 +101,33 @@ def other_fact(row: Row) -> str | None:
     return None
 
 
+def _decode(result: Result) -> str:
+    """Return a row per number of keys, and the shares of keys in lines below."""
+    header = ["one token", "baseline", "b×h×k×d", "baseline (ms)", "adasparse (ms)"]
+    rows = [
+        [
+            row["title"],
+            f"`{row['baseline']}`",
+            size(row["shape"]),
+            f"{row['baseline_ms']:.3f}",
+            f"{row['ms']:.3f} ({row['ratio']:.2f}×)",
+        ]
+        for row in result["results"]
+    ]
+    facts = [fact for row in result["results"] if (fact := share_fact(row))]
+    return _table([header, *rows], left=3) + "".join(f"\n{fact}\n" for fact in facts)
+
+
+def share_fact(row: Row) -> str | None:
+    """Return the shares of keys that decoding looked at as a sentence; None if not counted."""
+    if "rescored" not in row:
+        return None
+    return (
+        f"{row['title'].capitalize()}, {size(row['shape'])}: scores of {row['rescored']:.2%} of "
+        f"the keys were computed in float32, {row['support']:.2%} have weight."
+    )
+
+
 def _lengths(result: Result) -> str:
     return _table(length_cells(result), left=0)
 
@@ -133,5 +160,6 @@ def _cell(row: dict[str, Any], measure: str, factor: float) -> str:
 RENDERERS: dict[str, Callable[[Result], str]] = {
     "ops": _ops,
     "attention": _attention,
+    "decode": _decode,
     "lengths": _lengths,
 }

@@ -9,9 +9,11 @@ from adasparse.functional.attention import (
 from adasparse.functional.backends import register_backend, unregister_backend
 from adasparse.functional.entmax import entmax, sparsemax
 from adasparse.functional.losses import entmax_loss
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.functional.varlen import entmax_attention_varlen
 
 __all__ = [
+    "PackedKeys",
     "SparseWeights",
     "entmax",
     "entmax_attention",

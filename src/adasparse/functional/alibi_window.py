@@ -14,7 +14,7 @@ from torch import Tensor
 from adasparse.functional.attention_operators import attend
 from adasparse.functional.backends import can_read_values
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import with_tensors
+from adasparse.kernels.problem import NO_CODES, with_tensors
 
 #: Sequences shorter than this gain nothing, nor do those of fewer windows than this.
 _MIN_LENGTH, _MIN_WINDOWS = 256, 4
@@ -97,6 +97,7 @@ def _heads(problem: AttentionProblem, which: list[int]) -> AttentionProblem:
             "value": _pick(problem.value, 1, groups),
             "alpha": _pick(alpha, 0, which) if alpha.dim() == 1 and len(alpha) > 1 else alpha,
             "slopes": _pick(slopes, 0, which),
+            **NO_CODES,
             "sinks": None if sinks is None else _pick(sinks, 0, which),
         },
     )

@@ -10,6 +10,7 @@ from adasparse.functional.attention_arguments import attention_problem
 from adasparse.functional.attention_operators import attend, support
 from adasparse.functional.backends import check_backend
 from adasparse.functional.differentiable_attention import attention_weights
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
 
 _LAYOUTS = ("dense", "sparse")
@@ -33,7 +34,7 @@ class SparseWeights(NamedTuple):
 
 def entmax_attention(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     value: Tensor,
     attn_mask: Tensor | None = None,
     *,
@@ -62,7 +63,8 @@ def entmax_attention(
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``; one head may be shared by all of ``query``.
+        key: ``(..., h, k, d)``; one head may be shared by all of ``query``. Or ``PackedKeys``,
+            without gradients.
         value: ``(..., h, k, e)``. Values of weight zero never matter, be they NaN.
         attn_mask: Broadcasts to ``(..., h, q, k)``. Bool: True where a key takes part. Float:
             added to the scores, ``-inf`` masks a key. Or a causal bias of
@@ -127,7 +129,7 @@ def entmax_attention(
 
 def entmax_attention_weights(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     *,
     alpha: float | Tensor = 1.5,
     attn_mask: Tensor | None = None,
@@ -149,7 +151,7 @@ def entmax_attention_weights(
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``.
+        key: ``(..., h, k, d)``, or ``PackedKeys``, without gradients.
         alpha: As for ``entmax_attention``, like all that follow.
         attn_mask: Bool or float mask.
         is_causal: Whether query i sees keys 0 to i only.
@@ -214,7 +216,7 @@ def _sparse_weights(problem: AttentionProblem, backend: str) -> SparseWeights:
 
 def entmax_attention_support(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | PackedKeys,
     *,
     alpha: float | Tensor = 1.5,
     attn_mask: Tensor | None = None,
@@ -234,7 +236,7 @@ def entmax_attention_support(
 
     Args:
         query: ``(..., h, q, d)``.
-        key: ``(..., h, k, d)``.
+        key: ``(..., h, k, d)``, or ``PackedKeys``, without gradients.
         alpha: As for ``entmax_attention``, like all that follow.
         attn_mask: Bool or float mask.
         is_causal: Whether query i sees keys 0 to i only.

@@ -14,14 +14,21 @@ from adasparse.functional.arguments import (
     is_one_or,
     number_as_alpha,
 )
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import build, with_tensors
+from adasparse.kernels.problem import (
+    NO_CODES,
+    build,
+    tensor_names,
+    tensors_of,
+    with_tensors,
+)
 
 
 def attention_problem(
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | PackedKeys,
+    value: Tensor | PackedKeys,
     *,
     alpha: float | Tensor,
     attn_mask: Tensor | None = None,
@@ -37,11 +44,16 @@ def attention_problem(
 ) -> tuple[AttentionProblem, tuple[int, ...]]:
     """Check everything; return the problem and the leading dimensions ``(..., h)`` of the result.
 
-    The tensors keep the dtypes of the caller; ``prepared`` converts them.
+    The tensors keep the dtypes of the caller; ``prepared`` converts them. ``value`` may be the
+    packed keys where it does not matter.
     """
+    packed, was_packed = None, isinstance(key, PackedKeys)
+    if isinstance(key, PackedKeys):
+        key, value, packed = _unpack(query, key, value)
+    assert isinstance(value, Tensor)
     check_tensors(query, key, value)
     query, key, value = autocast(query, key, value)
-    check_dtypes(query, key, value)
+    check_dtypes(query, key if packed is None else packed, value)
     shapes = query.shape, key.shape, value.shape
     rank = max(map(len, shapes))
     batch: tuple[int, ...] = shapes[0][:-3]
@@ -92,8 +104,37 @@ def attention_problem(
         "softcap": None if softcap is None else float(softcap),
         "max_q": None,
         "max_k": None,
+        **(NO_CODES if packed is None else packed.codes(*key.shape[:2])),
     }
-    return build(AttentionProblem, fields), rows[: rank - 2]
+    problem = build(AttentionProblem, fields)
+    if was_packed:
+        _check_forward_only(problem)
+    return problem, rows[: rank - 2]
+
+
+def _unpack(
+    query: Tensor, packed: PackedKeys, value: Tensor | PackedKeys
+) -> tuple[Tensor, Tensor, PackedKeys | None]:
+    """Return packed keys as a tensor, values, and the packed keys if their codes can be used."""
+    is_cast = query.is_cpu and torch.is_autocast_enabled("cpu")
+    is_coded = packed.is_coded and not is_cast
+    key = packed.stored() if is_coded else packed.to_dense()
+    if isinstance(value, PackedKeys):
+        value = packed.to_dense()
+    return key, value, packed if is_coded else None
+
+
+def _check_forward_only(problem: AttentionProblem) -> None:
+    if torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in tensors_of(problem, _TENSORS)
+    ):
+        raise RuntimeError(
+            "attention with PackedKeys has no gradients, and an argument requires them. Call it "
+            "under torch.no_grad() or torch.inference_mode(), or pass keys as a tensor."
+        )
+
+
+_TENSORS = tensor_names(AttentionProblem)
 
 
 def new_seed(dropout_p: float, query: Tensor) -> Tensor | None:
@@ -231,7 +272,7 @@ def autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor,
     return query, key, value
 
 
-def check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_dtypes(query: Tensor, key: Tensor | PackedKeys, value: Tensor) -> None:
     """Raise unless all have the same dtype, of those that attention takes."""
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         raise TypeError(

@@ -26,9 +26,31 @@ from adasparse.functional.differentiable_attention import (
     attention_weights,
     normalized,
 )
+from adasparse.functional.packed_keys import PackedKeys
 from adasparse.integrations.packing import PackedMask
 from adasparse.kernels import AttentionProblem
 from adasparse.nn import visible_keys
+
+#: Attribute of a tensor of keys under which a cache leaves the packed ones.
+_PACKED = "_adasparse_packed"
+
+
+def with_packed(packed: PackedKeys) -> Tensor:
+    """Return packed keys as a tensor that remembers them, for models that handle tensors alone.
+
+    Operations on it, even a slice, return ordinary tensors: whatever changes the keys forgets the
+    packed ones.
+    """
+    key = packed.to_dense()
+    setattr(key, _PACKED, packed)
+    return key
+
+
+def packed_of(key: Tensor) -> PackedKeys | Tensor:
+    """Return the packed keys that a tensor remembers, or the tensor."""
+    packed = getattr(key, _PACKED, None)
+    # A tensor that is older than the last change of its cache is no longer about these keys.
+    return key if packed is None or packed.shape != key.shape else packed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,7 +128,7 @@ class AttentionCall:
         if isinstance(self.mask, PackedMask):
             return self._packed_output(self.mask, dropout_p)
         return entmax_attention(
-            self.query, self.key, self.value, dropout_p=dropout_p, **self.options()
+            self.query, packed_of(self.key), self.value, dropout_p=dropout_p, **self.options()
         )
 
     def _packed_output(self, mask: PackedMask, dropout_p: float) -> Tensor:

@@ -63,7 +63,7 @@ class MaskKind(enum.Enum):
 class AttentionInput:
     """One attention call: see AttentionProblem."""
 
-    def __init__(self, *, is_double: bool, batch: int, heads: int, groups: int, q: int, k: int, d: int, e: int, query: int, query_strides: Sequence[int], key: int, key_strides: Sequence[int], value: int, value_strides: Sequence[int], alpha: int, alpha_strides: Sequence[int], mask_kind: MaskKind = MaskKind.NONE, mask: int = 0, mask_strides: Sequence[int] = [0, 0, 0, 0], key_lengths: int = 0, slopes: int = 0, scale: float, is_causal: bool = False, window_left: int = -1, window_right: int = -1, window_position: int = 0, dropout_p: float = 0.0, seed: int = 0, threads: int) -> None: ...
+    def __init__(self, *, is_double: bool, batch: int, heads: int, groups: int, q: int, k: int, d: int, e: int, query: int, query_strides: Sequence[int], key: int, key_strides: Sequence[int], value: int, value_strides: Sequence[int], codes: int = 0, code_strides: Sequence[int] = [0, 0, 0, 0], code_bounds: int = 0, code_bound_strides: Sequence[int] = [0, 0, 0, 0], alpha: int, alpha_strides: Sequence[int], mask_kind: MaskKind = MaskKind.NONE, mask: int = 0, mask_strides: Sequence[int] = [0, 0, 0, 0], key_lengths: int = 0, slopes: int = 0, scale: float, is_causal: bool = False, window_left: int = -1, window_right: int = -1, window_position: int = 0, dropout_p: float = 0.0, seed: int = 0, threads: int) -> None: ...
 
 class Support:
     """Support of all rows, until it moves into tensors."""
@@ -78,12 +78,22 @@ class Support:
     def move(self, *, offsets: int, is_dense: int, index: int, weight: int) -> None:
         """Moves the entries to where offsets say."""
 
+CODE_KEYS: int = 16
+
+def code_keys(*, batch: int, groups: int, first: int, n: int, d: int, key: int, key_strides: Sequence[int], codes: int, code_strides: Sequence[int], code_bounds: int, code_bound_strides: Sequence[int], threads: int) -> None:
+    """
+    Codes keys from `first` on, a multiple of CODE_KEYS, as int8 with bounds of the error.
+    """
+
+def has_code_products() -> bool:
+    """Whether this processor multiplies codes faster than float32."""
+
 SUPPORT_BYTES: int = 536870912
 
 def saves_weights(input: AttentionInput) -> bool:
     """Whether the forward saves weights whole, not as a support."""
 
-def attention_forward(input: AttentionInput, *, out: int, out_strides: Sequence[int], weights: int = 0, state: int = 0, support: Support | None = None, support_bytes: int = 536870912) -> None: ...
+def attention_forward(input: AttentionInput, *, out: int, out_strides: Sequence[int], weights: int = 0, state: int = 0, support: Support | None = None, support_bytes: int = 536870912, rescored: int = 0) -> None: ...
 
 def attention_support(input: AttentionInput, *, support: Support) -> None: ...
 

@@ -58,6 +58,9 @@ class AttentionProblem:
         dropout_p: Probability of dropping a weight; the others are divided by ``1 - dropout_p``.
         window_left: Number of keys before position ``i`` that query ``i`` sees; None for all.
         window_right: Number of keys after it; None for all.
+        codes: Codes of the keys in int8, see ``kernels/cpu/codes.py``, or None. They change no
+            result, and backends may ignore them.
+        code_bounds: Bounds of the error of the codes, or None.
         position: Position of query 0 among the keys, for causal masks and windows; may be
             negative.
         softcap: Bound ``c`` of ``c tanh(score / c)``, above 0; None for none.
@@ -82,6 +85,8 @@ class AttentionProblem:
     dropout_p: float = 0.0
     window_left: int | None = None
     window_right: int | None = None
+    codes: Tensor | None = None
+    code_bounds: Tensor | None = None
     position: int = 0
     softcap: float | None = None
     max_q: int | None = None
@@ -102,8 +107,13 @@ class AttentionProblem:
                 else self.alpha,
                 "mask": mask[one] if mask is not None and len(mask) > 1 else mask,
                 "key_lengths": None if lengths is None else lengths[one],
+                **NO_CODES,
             },
         )
+
+
+#: Fields of an ``AttentionProblem`` whose keys are not those that were coded.
+NO_CODES: dict[str, None] = {"codes": None, "code_bounds": None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -114,7 +114,8 @@ class LongContextAttention(nn.Module):
         if past_key_values is not None:
             num_keys = context.visibility.num_keys
             key, value = past_key_values.update(key, value, self.layer_idx)
-            key, value = key[:, :, :num_keys], value[:, :, :num_keys]  # a static one has more
+            if key.shape[2] > num_keys:  # a static cache
+                key, value = key[:, :, :num_keys], value[:, :, :num_keys]
         if self.length_scale is not None:
             factor = self.length_scale(context.visibility.num_visible(), x)
             query = (query * factor).to(query.dtype)

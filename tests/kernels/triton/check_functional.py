@@ -105,3 +105,41 @@ def test_module_trains(monkeypatch):
     found = run()
     for a, b in zip(found, wanted, strict=True):
         assert (a - b).abs().max() <= 1e-4 * b.abs().max() + 1e-6
+
+
+def test_sparsified_model_generates_and_learns_the_same(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    from adasparse.integrations.huggingface import SparsityConfig, sparsify
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    model = transformers.LlamaForCausalLM(config).to(DEVICE).eval()
+    sparsify(model, SparsityConfig(init_alpha=1.5))
+    tokens = torch.randint(0, 20, (2, 7), device=DEVICE)
+    padding = torch.ones_like(tokens)
+    padding[0, :3] = 0
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def run():
+        loss = model(input_ids=tokens, attention_mask=padding, labels=tokens).loss
+        with torch.no_grad():
+            generated = model.generate(
+                input_ids=tokens, attention_mask=padding, max_new_tokens=2, do_sample=False
+            )
+        return [loss, generated, *torch.autograd.grad(loss, parameters)]
+
+    wanted = run()
+    # Without the others a call that Triton does not support fails instead of falling back.
+    for name in ("cpu", "torch"):
+        monkeypatch.delitem(BACKENDS, name)
+    found = run()
+    assert torch.equal(found[1], wanted[1])
+    for a, b in zip(found, wanted, strict=True):
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max() + 1e-6

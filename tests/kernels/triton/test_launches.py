@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adasparse import entmax, entmax_attention, entmax_loss, nn
+from adasparse import entmax, entmax_attention, entmax_attention_varlen, entmax_loss, nn
 from adasparse.functional.backends import BACKENDS
 
 pytest.importorskip("triton")
@@ -56,6 +56,10 @@ def tensors(*, q=17, k=17, h=4, g=4, d=16, dtype=torch.bfloat16):
     return [torch.empty(s, dtype=dtype, device="meta", requires_grad=True) for s in shapes]
 
 
+def tensors_of_one(n):
+    return [x.detach()[:1].requires_grad_() for x in tensors(q=n, k=n)]
+
+
 def kinds(calls):
     return {c.name: int(c.constants["FLAGS"].kind) for c in calls if "FLAGS" in c.constants}
 
@@ -83,6 +87,8 @@ def test_amd_gets_the_map_without_libdevice():
         {"attn_mask": (2, 1, 1, 17)},
         {"alibi_slopes": (4,)},
         {"window": (3, 4)},
+        {"sinks": (4,)},
+        {"softcap": 20.0},
         {"alpha": (4,)},
         {"alpha": (2, 4, 17, 1)},
     ],
@@ -130,6 +136,31 @@ def test_decoding_rows_losses_and_modules_do_not_wait_for_the_host():
         *("entmax_kernel", "entmax_backward_kernel", "loss_kernel", "loss_backward_kernel")
     }
     assert "threshold_kernel" in {c.name for c in launched(module)}
+
+
+def test_packed_sequences_and_pages_do_not_wait_for_the_host():
+    def integers(*shape):
+        return torch.empty(shape, dtype=torch.int32, device="meta")
+
+    def packed():
+        query, key, value = (x.squeeze(0).transpose(0, 1) for x in tensors_of_one(40))
+        starts = integers(4)
+        output = entmax_attention_varlen(
+            query, key, value, cu_seq_q=starts, max_q=20, max_k=20, is_causal=True, dropout_p=0.1
+        )
+        output.sum().backward()
+
+    def pages():
+        (query,) = tensors_of_one(3)[:1]
+        page = torch.empty(50, 16, 4, 16, dtype=torch.bfloat16, device="meta")
+        table, used = integers(3, 40), integers(3)
+        options = {"block_table": table, "seqused_k": used, "max_q": 1, "max_k": 640}
+        with torch.no_grad():
+            query = query.squeeze(0).transpose(0, 1)
+            entmax_attention_varlen(query, page, page, cu_seq_q=integers(4), **options)
+
+    assert "key_value_kernel" in {c.name for c in launched(packed)}
+    assert [c.name for c in launched(pages)] == ["scores_kernel", "entmax_kernel", "values_kernel"]
 
 
 def test_autocast_selects_half_precision_tiles():

@@ -2,7 +2,7 @@
 
 import typer
 
-from adasparse.cli.bench import attention, lengths, ops, plot, table
+from adasparse.cli.bench import attention, decode, lengths, ops, plot, table
 
 app = typer.Typer(
     help="Time operators and attention beside their baselines.",
@@ -13,6 +13,9 @@ app.command("ops", epilog="Example: adasparse bench ops --threads 2 --output ops
 app.command(
     "attention", epilog="Example: adasparse bench attention --threads 2 --output attention.json"
 )(attention.attention)
+app.command("decode", epilog="Example: adasparse bench decode --threads 2 --output decode.json")(
+    decode.decode
+)
 app.command("lengths", epilog="Example: adasparse bench lengths --threads 2 --output lengths.json")(
     lengths.lengths
 )

@@ -22,7 +22,7 @@ def plot(
         ),
     ],
 ) -> None:
-    """Draw time and memory against length, from the result of 'adasparse bench lengths'.
+    """Draw time and memory against length, from 'adasparse bench lengths' or 'bench decode'.
 
     The names of the files that were written are printed.
     """
@@ -36,7 +36,7 @@ def plot(
     if output.suffix not in FORMATS:
         raise typer.BadParameter(f"{output} must end in one of {', '.join(FORMATS)}.")
     try:
-        drawn = read_result(file, figures.length_figures)
+        drawn = read_result(file, figures.draw)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     for name, figure in drawn.items():

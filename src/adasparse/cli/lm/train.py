@@ -24,7 +24,8 @@ def train(
 
     The end of the text is held out to score with. The output folder loads with
     AutoModelForCausalLM after 'import adasparse.longcontext', and with AutoTokenizer. Beside the
-    model it has tokens/, checkpoints/, log.jsonl, recipe.yaml, results.json and tensorboard/.
+    model it has tokens/, checkpoints/, log.jsonl, recipe.yaml, results.json and tensorboard/. For
+    several processes: torchrun --nproc-per-node 2 -m adasparse lm train ...
     """
     with user_errors():
         from adasparse.longcontext.lm import LanguageJob

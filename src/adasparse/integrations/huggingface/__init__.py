@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from adasparse.integrations.huggingface.cache import PackedCache
 from adasparse.integrations.huggingface.config import SparsityConfig
 from adasparse.integrations.huggingface.measure import HeadSummary, inspect_heads
 from adasparse.integrations.huggingface.sparsify import SparsityReport, restore, sparsify
@@ -22,6 +23,7 @@ from adasparse.integrations.huggingface.training import (
 
 __all__ = [
     "HeadSummary",
+    "PackedCache",
     "SparsityCallback",
     "SparsityConfig",
     "SparsityReport",

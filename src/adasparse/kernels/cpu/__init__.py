@@ -4,6 +4,7 @@ from adasparse.kernels.cpu.attention import (
     SavedSupport,
     SavedWeights,
     attention_only_scores,
+    attention_rescored,
     attention_support,
 )
 from adasparse.kernels.cpu.losses import SavedLoss, empty_loss_saved, loss_backward, loss_forward
@@ -28,6 +29,7 @@ __all__ = [
     "attention_backward",
     "attention_forward",
     "attention_only_scores",
+    "attention_rescored",
     "attention_support",
     "available_isas",
     "empty_loss_saved",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.cpu import native
+from adasparse.kernels.cpu.codes import code_arguments
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
 
 
@@ -108,6 +109,9 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
             raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
         mask_data, mask_strides = mask.data_ptr(), _broadcast_strides(mask, (batch, heads, q, k))
+    codes = {}
+    if problem.codes is not None and problem.code_bounds is not None and dtype == torch.float32:
+        codes = code_arguments(problem.codes, problem.code_bounds)
     return native.extension.AttentionInput(
         is_double=dtype == torch.float64,
         batch=batch,
@@ -140,6 +144,7 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         dropout_p=problem.dropout_p,
         seed=0 if problem.seed is None else int(problem.seed),
         threads=torch.get_num_threads(),
+        **codes,
     )
 
 
@@ -310,6 +315,22 @@ def attention_support(problem: AttentionProblem) -> SparseRows:
     native.extension.attention_support(arguments, support=support)
     entries = _arranged(support, arguments, problem, keeps_all=True)
     return SparseRows(crow=entries["offsets"], col=entries["index"].long(), value=entries["weight"])
+
+
+@native.raises_memory_error
+def attention_rescored(problem: AttentionProblem) -> Tensor:
+    """Return how many scores few queries computed in float32, ``(b, h, q)``; to measure codes.
+
+    All visible keys, unless the keys come with codes that the processor can multiply.
+    """
+    arguments = _input_of(problem)
+    batch, heads, q, _ = problem.query.shape
+    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
+    native.extension.attention_forward(
+        arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
+    )
+    return rescored
 
 
 @native.raises_memory_error
