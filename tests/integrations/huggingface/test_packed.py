@@ -14,7 +14,10 @@ from transformers import (
 from adasparse import SparsityConfig, sparsify
 from adasparse.integrations import packing
 from adasparse.integrations.calls import watching
+from adasparse.integrations.huggingface.heads import sparse_heads
 from adasparse.integrations.packing import PackedMask
+from support.architectures import padding_mask
+from support.dense_oracle import DenseOracle
 
 SIZES = {
     "vocab_size": 64,
@@ -98,6 +101,32 @@ def test_gpt_oss_at_alpha_1_is_its_eager_implementation(texts):
     found, calls = calls_of(model, input_ids=tokens)
     assert all(call.sinks is not None for call in calls) and len(calls) == 2
     assert (found.logits - wanted).abs().max() < 1e-5
+
+
+@models
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+def test_agrees_with_the_oracle_forward_and_backward(make, padding, texts):
+    model = make()
+    sparsify(model, SparsityConfig(init_alpha=1.3))
+    oracle = DenseOracle(model)
+    inputs = {"input_ids": torch.tensor([texts[2], texts[2][::-1]])}
+    real = torch.ones(2, 17, dtype=torch.bool)
+    if padding is not None:
+        inputs["attention_mask"] = padding_mask(2, 17, padding)
+        real = inputs["attention_mask"].bool()
+    logits, expected = model(**inputs).logits[real], oracle(**inputs).logits[real]
+    assert (logits - expected).abs().max() <= 1e-4 * expected.abs().max()
+    logits.square().mean().backward()
+    expected.square().mean().backward()
+    for key, heads in sparse_heads(model).items():
+        share = heads.alpha.alpha_logit.detach().sigmoid().double()
+        wanted = oracle.alphas[key].grad * share * (1 - share)
+        error = (heads.alpha.alpha_logit.grad - wanted).abs().max()
+        assert error <= 1e-3 * wanted.abs().max() + 1e-9, key
+        sinks = getattr(model.get_submodule(key), "sinks", None)
+        if sinks is not None:
+            wanted = oracle.model.get_submodule(key).sinks.grad
+            assert (sinks.grad - wanted).abs().max() <= 1e-3 * wanted.abs().max() + 1e-9, key
 
 
 def test_sinks_and_exponents_of_gpt_oss_are_trained(texts):

@@ -323,9 +323,9 @@ def attention_rescored(problem: AttentionProblem) -> Tensor:
 
     All visible keys, unless the keys come with codes that the processor can multiply.
     """
-    arguments = _input_of(problem)
+    arguments = input_of(problem)
     batch, heads, q, _ = problem.query.shape
-    out = _empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
+    out = empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
     rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
     native.extension.attention_forward(
         arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
