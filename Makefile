@@ -43,8 +43,8 @@ docs: $(INSTALLED)  ## Build the documentation into build/site
 
 docs-version: $(INSTALLED)  ## Commit the documentation as VERSION=0.2.0 to the branch gh-pages; PUSH=--push
 	test -n "$(VERSION)" || (echo "Give a version: make docs-version VERSION=0.2.0" && false)
-	$(BIN)/mike deploy $(PUSH) --update-aliases $(VERSION) latest
-	$(BIN)/mike set-default $(PUSH) latest
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike deploy $(PUSH) --update-aliases $(VERSION) latest
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default $(PUSH) latest
 
 notebooks: $(INSTALLED)  ## Run the notebooks in examples/ and store their outputs
 	$(BIN)/python examples/execute.py

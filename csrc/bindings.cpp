@@ -131,10 +131,11 @@ adasparse::CodesOf codes_of(Address codes, const Strides& strides, Address bound
           .bound_strides = {bound_strides[0], bound_strides[1], bound_strides[2]}};
 }
 
-void code_keys(int64_t batch, int64_t groups, int64_t first, int64_t n, int64_t d, Address key,
-               const Strides& key_strides, Address codes, const Strides& code_strides,
+void code_keys(Type type, int64_t batch, int64_t groups, int64_t first, int64_t n, int64_t d,
+               Address key, const Strides& key_strides, Address codes, const Strides& code_strides,
                Address code_bounds, const Strides& code_bound_strides, int threads) {
   adasparse::current_kernels().code_keys({
+      .type = type,
       .key = rows_of(key, key_strides),
       .batch = batch,
       .groups = groups,
@@ -148,18 +149,18 @@ void code_keys(int64_t batch, int64_t groups, int64_t first, int64_t n, int64_t 
   });
 }
 
-void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t heads, int64_t groups,
+void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, int64_t groups,
                 int64_t q, int64_t k, int64_t d, int64_t e, Address query,
                 const Strides& query_strides, Address key, const Strides& key_strides,
                 Address value, const Strides& value_strides, Address codes,
                 const Strides& code_strides, Address code_bounds, const Strides& code_bound_strides,
-                Address alpha, const Strides& alpha_strides, MaskKind mask_kind, Address mask,
-                const Strides& mask_strides, Address key_lengths, Address slopes, Address sinks,
-                double scale, double softcap, bool is_causal, int64_t window_left,
+                Address alpha, const Strides& alpha_strides, MaskKind mask_kind, Type mask_type,
+                Address mask, const Strides& mask_strides, Address key_lengths, Address slopes,
+                Address sinks, double scale, double softcap, bool is_causal, int64_t window_left,
                 int64_t window_right, int64_t window_position, double dropout_p, uint64_t seed,
                 int threads) {
   new (self) AttentionInput{
-      .is_double = is_double,
+      .type = type,
       .batch = batch,
       .heads = heads,
       .groups = groups,
@@ -174,6 +175,7 @@ void make_input(AttentionInput* self, bool is_double, int64_t batch, int64_t hea
       .alpha = at<const double>(alpha),
       .alpha_strides = {alpha_strides[0], alpha_strides[1], alpha_strides[2]},
       .mask_kind = mask_kind,
+      .mask_type = mask_type,
       .mask = at<const void>(mask),
       .mask_strides = {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
       .key_lengths = at<const int64_t>(key_lengths),
@@ -317,7 +319,7 @@ constexpr Strides kNoStrides{0, 0, 0, 0};
 
 void bind_rows(nb::module_& m) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  nb::enum_<Type>(m, "Type", "Element type of the rows of an operator or loss.")
+  nb::enum_<Type>(m, "Type", "Element type of tensors.")
       .value("FLOAT32", Type::kFloat32)
       .value("FLOAT64", Type::kFloat64)
       .value("BFLOAT16", Type::kBFloat16)
@@ -344,14 +346,15 @@ void bind_attention(nb::module_& m) {
       .value("BOOL", MaskKind::kBool)
       .value("ADDED", MaskKind::kAdded);
   nb::class_<AttentionInput>(m, "AttentionInput", "One attention call: see AttentionProblem.")
-      .def("__init__", &make_input, nb::kw_only(), "is_double"_a, "batch"_a, "heads"_a, "groups"_a,
+      .def("__init__", &make_input, nb::kw_only(), "type"_a, "batch"_a, "heads"_a, "groups"_a,
            "q"_a, "k"_a, "d"_a, "e"_a, "query"_a, "query_strides"_a, "key"_a, "key_strides"_a,
            "value"_a, "value_strides"_a, "codes"_a = 0, "code_strides"_a = kNoStrides,
            "code_bounds"_a = 0, "code_bound_strides"_a = kNoStrides, "alpha"_a, "alpha_strides"_a,
-           "mask_kind"_a = MaskKind::kNone, "mask"_a = 0, "mask_strides"_a = kNoStrides,
-           "key_lengths"_a = 0, "slopes"_a = 0, "sinks"_a = 0, "scale"_a, "softcap"_a = 0.,
-           "is_causal"_a = false, "window_left"_a = -1, "window_right"_a = -1,
-           "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0, "threads"_a);
+           "mask_kind"_a = MaskKind::kNone, "mask_type"_a = Type::kFloat32, "mask"_a = 0,
+           "mask_strides"_a = kNoStrides, "key_lengths"_a = 0, "slopes"_a = 0, "sinks"_a = 0,
+           "scale"_a, "softcap"_a = 0., "is_causal"_a = false, "window_left"_a = -1,
+           "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0,
+           "threads"_a);
   nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
       .def(nb::init<const AttentionInput&>(), "input"_a)
       .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,
@@ -361,8 +364,8 @@ void bind_attention(nb::module_& m) {
       .def("move", &move, nb::kw_only(), "offsets"_a, "is_dense"_a, "index"_a, "weight"_a, unlocked,
            "Moves the entries to where offsets say.");
   m.attr("CODE_KEYS") = adasparse::kCodePanel;
-  m.def("code_keys", &code_keys, nb::kw_only(), "batch"_a, "groups"_a, "first"_a, "n"_a, "d"_a,
-        "key"_a, "key_strides"_a, "codes"_a, "code_strides"_a, "code_bounds"_a,
+  m.def("code_keys", &code_keys, nb::kw_only(), "type"_a, "batch"_a, "groups"_a, "first"_a, "n"_a,
+        "d"_a, "key"_a, "key_strides"_a, "codes"_a, "code_strides"_a, "code_bounds"_a,
         "code_bound_strides"_a, "threads"_a, unlocked,
         "Codes keys from `first` on, a multiple of CODE_KEYS, as int8 with bounds of the error.");
   m.def(

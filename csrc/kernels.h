@@ -96,10 +96,12 @@ struct CodesOf {
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
 // Scores are scale <q_i, k_j>, bounded by softcap, - slope |i + k - q - j| + mask; see
-// AttentionProblem in Python. All numbers are float, or double if is_double. Which keys a query
-// sees follows from key_lengths, is_causal and the window: attention/visible.h.
+// AttentionProblem in Python. Queries, keys, values, outputs and their gradients are of `type`;
+// kernels compute, and save, in double for double and in float for the others. An added mask is of
+// `mask_type`, which is `type` or the one computed in. Which keys a query sees follows from
+// key_lengths, is_causal and the window: attention/visible.h.
 struct AttentionInput {
-  bool is_double;
+  Type type;
   int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
   int64_t q, k, d, e;
   RowsOf query, key, value;
@@ -107,6 +109,7 @@ struct AttentionInput {
   const double* alpha;
   int64_t alpha_strides[3];  // batch, head, row
   MaskKind mask_kind;
+  Type mask_type;
   const void* mask;
   int64_t mask_strides[4];     // batch, head, row, column
   const int64_t* key_lengths;  // (batch) or null
@@ -121,6 +124,8 @@ struct AttentionInput {
   double dropout_p;
   uint64_t seed;
   int threads;
+
+  bool is_double() const { return type == Type::kFloat64; }
 };
 
 // The forward works on this many rows of one head at a time and saves their support together.
@@ -142,11 +147,12 @@ struct AttentionForward {
   int64_t* counts;       // (batch, heads, q): size of each row's support; or null
   int64_t* rescored;     // (batch, heads, q): keys whose scores decoding computed; or null
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
-  void* weights;         // (batch, heads, q, k) where saves_weights, in place of blocks; or null
-  void* sink_weights;    // (batch, heads, q): weight of the sink of each row; or null
-  int64_t row_limit;     // a block of rows saves no more than this times its rows
-  double dense_share;    // rows with a larger share of weights in the support are multiplied whole
-  bool is_scores_only;   // stop after the scores, to measure them
+  void* weights;  // (batch, heads, q, k) as computed, where saves_weights, in place of blocks; or
+                  // null
+  void* sink_weights;   // (batch, heads, q) as computed: weight of the sink of each row; or null
+  int64_t row_limit;    // a block of rows saves no more than this times its rows
+  double dense_share;   // rows with a larger share of weights in the support are multiplied whole
+  bool is_scores_only;  // stop after the scores, to measure them
 };
 
 // Whole weights, or the support: then rows of dense heads have no entries in offsets, and their
@@ -167,12 +173,13 @@ struct AttentionBackward {
   double* grad_alpha;            // (batch, heads, q) or null
   double* grad_slopes;           // (batch, heads, q) or null
   double* grad_sinks;            // (batch, heads, q) or null
-  void* grad_mask;               // zeros, or null
+  void* grad_mask;               // zeros of the type computed in, or null
   int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
 };
 
 // Codes of keys [first, n), `first` being a multiple of a panel.
 struct KeyCoding {
+  Type type;  // but double
   RowsOf key;
   int64_t batch, groups, first, n, d;
   uint8_t* codes;

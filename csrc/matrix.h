@@ -1,6 +1,7 @@
 // Small products of matrices, all by one register tile, and the layouts they read.
 #pragma once
 
+#include "elements.h"
 #include "parallel.h"
 #include "rows.h"
 #include "tuning.h"
@@ -19,10 +20,6 @@ constexpr int kTileRows = 4;
 
 template <class T>
 constexpr int64_t kPanel = 2 * Lanes<T>::count;  // keys side by side in a packed panel
-
-inline int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 // (batch, head) -> rows at a stride, each contiguous.
 template <class T>
@@ -55,13 +52,13 @@ ADASPARSE_INLINE void for_each_tile(int64_t count, int64_t widest, const Body& b
 }
 
 // sum[i] += sum_t a[i, t] b[t], for M rows i and rows b[t] of N vectors.
-template <int M, int N, class T>
-ADASPARSE_INLINE void multiply(const T* a, int64_t a_row, int64_t a_step, const T* b,
+template <int M, int N, class T, class IO>
+ADASPARSE_INLINE void multiply(const T* a, int64_t a_row, int64_t a_step, const IO* b,
                                int64_t b_step, int64_t steps, Vec<T> (&sum)[M][N]) {
   constexpr int width = Lanes<T>::count;
   for (int64_t t = 0; t < steps; ++t) {
     Vec<T> right[N];
-    for (int x = 0; x < N; ++x) right[x] = load(b + t * b_step + x * width);
+    for (int x = 0; x < N; ++x) right[x] = load_wide(b + t * b_step + x * width);
 #pragma GCC unroll 12
     for (int i = 0; i < M; ++i) {
       const Vec<T> left = broadcast(a[i * a_row + t * a_step]);
@@ -73,8 +70,8 @@ ADASPARSE_INLINE void multiply(const T* a, int64_t a_row, int64_t a_step, const 
 
 // c (rows, columns) += a (rows, steps) b (steps, columns); columns is a multiple of a vector. a is
 // read with strides, so that it may be transposed.
-template <class T>
-void add_product(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t b_row, T* c,
+template <class T, class IO>
+void add_product(const T* a, int64_t a_row, int64_t a_step, const IO* b, int64_t b_row, T* c,
                  int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
   constexpr int width = Lanes<T>::count;
   const auto tile = [&](auto m, auto n, int64_t i, int64_t j) {
@@ -95,30 +92,47 @@ void add_product(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t 
       if (j < columns) tile(m, std::integral_constant<int, 1>{}, i, j);
     });
 }
+template <class T>
+void add_product(const T* a, int64_t a_row, int64_t a_step, const Rows<T>& b, T* c, int64_t c_row,
+                 int64_t rows, int64_t columns, int64_t steps) {
+  with_elements(b, [&](const auto* from) {
+    add_product(a, a_row, a_step, from, b.stride, c, c_row, rows, columns, steps);
+  });
+}
 
 // The same, but a factor of zero adds nothing, whatever it is multiplied with.
 template <class T>
-void add_product_of_support(const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t b_row,
-                            T* c, int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t t = 0; t < steps; ++t) {
-      const T factor = a[i * a_row + t * a_step];
-      if (factor == 0) continue;
-      for (int64_t x = 0; x < columns; ++x) c[i * c_row + x] += factor * b[t * b_row + x];
-    }
+void add_product_of_support(const T* a, int64_t a_row, int64_t a_step, const Rows<T>& b, T* c,
+                            int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
+  with_elements(b, [&](const auto* from) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t t = 0; t < steps; ++t) {
+        const T factor = a[i * a_row + t * a_step];
+        if (factor == 0) continue;
+        for (int64_t x = 0; x < columns; ++x)
+          c[i * c_row + x] += factor * widen(from[t * b.stride + x]);
+      }
+  });
 }
 
 // Whether no number of n rows is infinite or NaN; d is a multiple of a vector.
-template <class T>
-bool are_finite(const T* rows, int64_t stride, int64_t n, int64_t d) {
-  constexpr int width = Lanes<T>::count;
-  Vec<T> sum{};
+template <class IO>
+bool are_finite(const IO* rows, int64_t stride, int64_t n, int64_t d) {
+  using V = decltype(load_wide(rows));
+  using T = ElementOf<V>;
+  V sum{};
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t t = 0; t < d; t += width) {
-      const Vec<T> x = load(rows + i * stride + t);
+    for (int64_t t = 0; t < d; t += Lanes<T>::count) {
+      const V x = load_wide(rows + i * stride + t);
       sum += x - x;
     }
   return sum_lanes<T>(sum) == 0;
+}
+template <class T>
+bool are_finite(const Rows<T>& rows, int64_t n, int64_t d) {
+  bool found = false;
+  with_elements(rows, [&](const auto* from) { found = are_finite(from, rows.stride, n, d); });
+  return found;
 }
 
 // c (rows, panels of keys) = factor a (rows, d) times packed keys.
@@ -141,14 +155,14 @@ void multiply_panels(const T* a, int64_t a_row, const T* panels, int64_t d, T fa
 }
 
 // c (n) = factor times the dot products of a (d) with rows (n, d): where packing would not pay.
-template <class T>
-void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T factor, T* c,
+template <class T, class IO>
+void multiply_rows(const T* a, const IO* rows, int64_t stride, int64_t d, T factor, T* c,
                    int64_t n) {
   constexpr int width = Lanes<T>::count;
   const int64_t whole = d / width * width;
   const auto rest = [&](int64_t j) {
     T sum = 0;
-    for (int64_t t = whole; t < d; ++t) sum += a[t] * rows[j * stride + t];
+    for (int64_t t = whole; t < d; ++t) sum += a[t] * widen(rows[j * stride + t]);
     return sum;
   };
   int64_t j = 0;
@@ -157,7 +171,7 @@ void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T facto
     for (int64_t t = 0; t < whole; t += width) {
       const Vec<T> left = load(a + t);
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) sum[i] += left * load(rows + (j + i) * stride + t);
+      for (int i = 0; i < width; ++i) sum[i] += left * load_wide(rows + (j + i) * stride + t);
     }
     transpose<T>(sum);
     Vec<T> total{};
@@ -168,7 +182,8 @@ void multiply_rows(const T* a, const T* rows, int64_t stride, int64_t d, T facto
   }
   for (; j < n; ++j) {
     Vec<T> sum{};
-    for (int64_t t = 0; t < whole; t += width) sum += load(a + t) * load(rows + j * stride + t);
+    for (int64_t t = 0; t < whole; t += width)
+      sum += load(a + t) * load_wide(rows + j * stride + t);
     c[j] = (sum_lanes<T>(sum) + rest(j)) * factor;
   }
 }
@@ -182,8 +197,7 @@ ADASPARSE_INLINE void multiply_unpacked(const T* const* a, int64_t d, T factor, 
   constexpr int width = Lanes<T>::count;
   for (int64_t j = 0; j < n; j += width) {
     const int64_t used = smaller<int64_t>(width, n - j);
-    const T* from[width];
-    const T* next[width];  // fetched early
+    decltype(row_of(j)) from[width], next[width];  // the latter fetched early
     for (int i = 0; i < width; ++i) {
       from[i] = row_of(smaller(j + i, n - 1));
       next[i] = row_of(smaller(j + i + 2 * width, n - 1));
@@ -203,7 +217,7 @@ ADASPARSE_INLINE void multiply_unpacked(const T* const* a, int64_t d, T factor, 
       Vec<T> tile[width];
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) {
-        tile[i] = load(from[i] + t);
+        tile[i] = load_wide(from[i] + t);
         __builtin_prefetch(next[i] + t);
       }
       add_tile(t, width, tile);
@@ -211,7 +225,7 @@ ADASPARSE_INLINE void multiply_unpacked(const T* const* a, int64_t d, T factor, 
     if (t < d) {
       Vec<T> tile[width];
       for (int i = 0; i < width; ++i)
-        tile[i] = load_part(from[i] + t, static_cast<int>(d - t), T(0));
+        tile[i] = load_wide_part(from[i] + t, static_cast<int>(d - t));
       add_tile(t, d - t, tile);
     }
     for (int r = 0; r < M; ++r) {
@@ -225,8 +239,8 @@ ADASPARSE_INLINE void multiply_unpacked(const T* const* a, int64_t d, T factor, 
 }
 
 // Rows (n, d) as panels (n / kPanel, d, kPanel), filled up with zeros.
-template <class T>
-void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels) {
+template <class T, class IO>
+void pack_panels(const IO* rows, int64_t stride, int64_t n, int64_t d, T* panels) {
   constexpr int width = Lanes<T>::count;
   for (int64_t j = 0; j < n; j += width) {
     T* to = panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T>;
@@ -236,14 +250,14 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
       Vec<T> tile[width];
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i)
-        tile[i] = i < used ? load(rows + (j + i) * stride + t) : Vec<T>{};
+        tile[i] = i < used ? load_wide(rows + (j + i) * stride + t) : Vec<T>{};
       transpose<T>(tile);
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) store(to + (t + i) * kPanel<T>, tile[i]);
     }
     for (; t < d; ++t)
       for (int i = 0; i < width; ++i)
-        to[t * kPanel<T> + i] = i < used ? rows[(j + i) * stride + t] : T(0);
+        to[t * kPanel<T> + i] = i < used ? widen(rows[(j + i) * stride + t]) : T(0);
   }
   // The other half of the last panel, if the rows end in the first.
   for (int64_t j = round_up(n, width); j < round_up(n, kPanel<T>); j += width)
@@ -251,43 +265,55 @@ void pack_panels(const T* rows, int64_t stride, int64_t n, int64_t d, T* panels)
       store(panels + j / kPanel<T> * d * kPanel<T> + j % kPanel<T> + t * kPanel<T>, Vec<T>{});
 }
 
+template <class T>
+void pack_panels(const Rows<T>& rows, int64_t n, int64_t d, T* panels) {
+  with_elements(rows, [&](const auto* from) { pack_panels(from, rows.stride, n, d, panels); });
+}
+
 // Rows are read in no order, mostly from beyond the cache: those of later entries are fetched
 // early.
-template <int N, class T>
-ADASPARSE_INLINE void fetch(const T* row) {
-  for (int x = 0; x < N * kVectorBytes; x += 64)
-    __builtin_prefetch(reinterpret_cast<const char*>(row) + x);
+template <int N, class T, class IO>
+ADASPARSE_INLINE void fetch(const IO* row) {
+  constexpr int bytes = N * Lanes<T>::count * static_cast<int>(sizeof(IO));
+  for (int x = 0; x < bytes; x += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + x);
 }
 
 // to (d) = sum_e weight[e] rows[index[e]] (d), d in vectors.
-template <class T>
-void gather_rows(const T* rows, int64_t stride, const int32_t* index, const T* weight,
+template <class T, class IO>
+void gather_rows(const IO* rows, int64_t stride, const int32_t* index, const T* weight,
                  int64_t count, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
-    const T* from = rows + offset * width;
+    const IO* from = rows + offset * width;
     Vec<T> sum[N] = {};
     for (int64_t e = 0; e < count; ++e) {
-      const T* row = from + index[e] * stride;
-      fetch<N>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
+      const IO* row = from + index[e] * stride;
+      fetch<N, T>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
       const Vec<T> w = broadcast(weight[e]);
 #pragma GCC unroll 8
-      for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
+      for (int x = 0; x < N; ++x) sum[x] += w * load_wide(row + x * width);
     }
     for (int x = 0; x < N; ++x) store(to + (offset + x) * width, sum[x]);
   });
 }
+template <class T>
+void gather_rows(const Rows<T>& rows, const int32_t* index, const T* weight, int64_t count,
+                 int64_t vectors, T* to) {
+  with_elements(rows, [&](const auto* from) {
+    gather_rows(from, rows.stride, index, weight, count, vectors, to);
+  });
+}
 
 // rows[index[e]] (d) += factor[e] from (d) for every entry e, d in vectors.
-template <class T>
-void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t count,
+template <class T, class IO>
+void scatter_row(const IO* from, const int32_t* index, const T* factor, int64_t count,
                  int64_t vectors, T* rows) {
   constexpr int width = Lanes<T>::count;
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
     Vec<T> row[N];
-    for (int x = 0; x < N; ++x) row[x] = load(from + (offset + x) * width);
+    for (int x = 0; x < N; ++x) row[x] = load_wide(from + (offset + x) * width);
     for (int64_t e = 0; e < count; ++e) {
       T* to = rows + (index[e] * vectors + offset) * width;
       const Vec<T> w = broadcast(factor[e]);
@@ -297,46 +323,63 @@ void scatter_row(const T* from, const int32_t* index, const T* factor, int64_t c
   });
 }
 
+template <class T>
+void scatter_row(const Rows<T>& row, const int32_t* index, const T* factor, int64_t count,
+                 int64_t vectors, T* rows) {
+  with_elements(row,
+                [&](const auto* from) { scatter_row(from, index, factor, count, vectors, rows); });
+}
+
 // to (d) += sum_e e.*factor rows[e.row] (d) over entries e, d in vectors, for rows in the cache.
-template <class T, class Entry>
-ADASPARSE_INLINE void add_rows(const T* rows, int64_t stride, const Entry* entries, int64_t count,
+template <class T, class IO, class Entry>
+ADASPARSE_INLINE void add_rows(const IO* rows, int64_t stride, const Entry* entries, int64_t count,
                                T Entry::* factor, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
-    const T* from = rows + offset * width;
+    const IO* from = rows + offset * width;
     Vec<T> sum[N];
     for (int x = 0; x < N; ++x) sum[x] = load(to + (offset + x) * width);
     for (int64_t e = 0; e < count; ++e) {
-      const T* row = from + entries[e].row * stride;
+      const IO* row = from + entries[e].row * stride;
       const Vec<T> w = broadcast(entries[e].*factor);
 #pragma GCC unroll 8
-      for (int x = 0; x < N; ++x) sum[x] += w * load(row + x * width);
+      for (int x = 0; x < N; ++x) sum[x] += w * load_wide(row + x * width);
     }
     for (int x = 0; x < N; ++x) store(to + (offset + x) * width, sum[x]);
   });
 }
 
 // to[e] = <left, rows[index[e]]>, d in vectors.
-template <class T>
-void gather_dots(const T* left, const T* rows, int64_t stride, const int32_t* index, int64_t count,
-                 int64_t vectors, T* to) {
+template <class T, class IO>
+void gather_dots(const IO* left, const IO* rows, int64_t stride, const int32_t* index,
+                 int64_t count, int64_t vectors, T* to) {
   constexpr int width = Lanes<T>::count;
   if (vectors == 0) fill(to, count, T(0));
   for_each_tile(vectors, 8, [&](auto n, int64_t offset) {
     constexpr int N = decltype(n)::value;
-    const T* from = rows + offset * width;
+    const IO* from = rows + offset * width;
     Vec<T> mine[N];
-    for (int x = 0; x < N; ++x) mine[x] = load(left + (offset + x) * width);
+    for (int x = 0; x < N; ++x) mine[x] = load_wide(left + (offset + x) * width);
     for (int64_t e = 0; e < count; ++e) {
-      const T* row = from + index[e] * stride;
-      fetch<N>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
-      Vec<T> sum = mine[0] * load(row);
+      const IO* row = from + index[e] * stride;
+      fetch<N, T>(from + index[smaller(e + kEntriesAhead, count - 1)] * stride);
+      Vec<T> sum = mine[0] * load_wide(row);
 #pragma GCC unroll 8
-      for (int x = 1; x < N; ++x) sum += mine[x] * load(row + x * width);
+      for (int x = 1; x < N; ++x) sum += mine[x] * load_wide(row + x * width);
       const T dot = sum_lanes<T>(sum);
       to[e] = offset ? to[e] + dot : dot;
     }
+  });
+}
+
+// The same; `left` is of the type of the rows.
+template <class T>
+void gather_dots(const Rows<T>& left, const Rows<T>& rows, const int32_t* index, int64_t count,
+                 int64_t vectors, T* to) {
+  with_elements(rows, [&](const auto* from) {
+    gather_dots(static_cast<decltype(from)>(left.data), from, rows.stride, index, count, vectors,
+                to);
   });
 }
 

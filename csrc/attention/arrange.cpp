@@ -17,7 +17,7 @@ void release(SupportBlock& block) {
   block = {};
 }
 
-size_t weight_bytes(const AttentionInput& in) { return in.is_double ? 8 : 4; }
+size_t weight_bytes(const AttentionInput& in) { return in.is_double() ? 8 : 4; }
 
 }  // namespace
 

@@ -10,33 +10,34 @@ namespace adasparse {
 namespace ADASPARSE_ISA {
 
 // A gradient with respect to keys or values while it adds up: in its place where its rows are whole
-// vectors, else apart.
+// vectors of T, else apart.
 template <class T>
 class RowSums {
  public:
   RowSums(const AttentionInput& in, const WritableRows& rows, int64_t d)
       : in_(in),
+        rows_(rows),
         d_(d),
         size_(round_up(d, Lanes<T>::count)),
-        to_(view_of<T>(rows)),
-        apart_(size_ == d ? 1 : in.batch * in.groups * in.k * size_) {}
+        in_place_(size_ == d && is_of<T>(in.type)),
+        apart_(in_place_ ? 1 : in.batch * in.groups * in.k * size_) {}
   View<T> view() const {
-    if (size_ == d_) return to_;
+    if (in_place_) return view_of<T>(rows_);
     return {apart_.get(), in_.groups * in_.k * size_, in_.k * size_, size_};
   }
   void write() const {
-    if (size_ == d_) return;
-    for (int64_t b = 0; b < in_.batch; ++b)
-      for (int64_t g = 0; g < in_.groups; ++g)
-        for (int64_t j = 0; j < in_.k; ++j)
-          std::memcpy(to_.at(b, g) + j * to_.row, view().at(b, g) + j * size_,
-                      sizeof(T) * static_cast<size_t>(d_));
+    if (in_place_) return;
+    parallel_for(in_.batch * in_.groups, 1, in_.threads, [&](int64_t i, int64_t) {
+      const int64_t b = i / in_.groups, g = i % in_.groups;
+      write_rows(in_, view().at(b, g), size_, in_.k, d_, rows_, b, g, 0);
+    });
   }
 
  private:
   const AttentionInput& in_;
+  WritableRows rows_;
   int64_t d_, size_;  // a row, and a whole number of vectors for it
-  View<T> to_;
+  bool in_place_;
   Scratch<T> apart_;
 };
 
@@ -55,7 +56,7 @@ void attention_backward_in(const AttentionBackward& a) {
 }
 
 inline void attention_backward(const AttentionBackward& a) {
-  a.in.is_double ? attention_backward_in<double>(a) : attention_backward_in<float>(a);
+  a.in.is_double() ? attention_backward_in<double>(a) : attention_backward_in<float>(a);
 }
 
 }  // namespace ADASPARSE_ISA

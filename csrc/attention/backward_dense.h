@@ -22,9 +22,11 @@ struct DenseBackward {
           weights(kStripRows * columns),
           gradients(kStripRows * columns),
           row(columns + 4 * Lanes<T>::count),
-          sum(kStripRows * of.key.vectors() * Lanes<T>::count) {}
+          sum(kStripRows * of.key.vectors() * Lanes<T>::count),
+          grad(of.in.type, kStripRows, of.in.e) {}
     int64_t columns;
     Scratch<T> weights, gradients, row, sum;
+    WideRows<T> grad;
   };
 
   // Queries [first, last) of a dense head; sums over them are added to by_key and by_value.
@@ -34,27 +36,23 @@ struct DenseBackward {
     const int64_t g = rows.group_of(number) % in.groups, stride = work.columns;
     const int64_t key_size = rows.key.vectors() * Lanes<T>::count;
     const int64_t value_size = rows.value.vectors() * Lanes<T>::count;
-    const T* out_grad = rows.grad.at(head.b, head.h);
-    const View<T> by_query = view_of<T>(a.grad_query);
     const T* panels = value_panels + rows.group_of(number) * panel_size<T>(in.k, in.e);
     if (first >= last) return;
     const KeyRange seen = visible_keys(in, head.length, first, last);
     T *weights = work.weights.get(), *gradients = work.gradients.get();
     // Keys and values of weight zero never matter, not even NaN.
-    const bool are_keys_finite = are_finite(rows.key.at(head.b, g) + seen.first * rows.key.row(),
-                                            rows.key.row(), seen.size(), key_size);
-    const bool are_values_finite = are_finite(head.value + seen.first * head.value_row,
-                                              head.value_row, seen.size(), value_size);
-    const auto add_keys = are_keys_finite ? add_product<T> : add_product_of_support<T>;
+    const bool are_keys_finite =
+        are_finite(rows.key.at(head.b, g).from(seen.first), seen.size(), key_size);
+    const bool are_values_finite = are_finite(head.value.from(seen.first), seen.size(), value_size);
     for (int64_t i = first; i < last; i += kStripRows) {
       const int64_t count = smaller(kStripRows, last - i);
       const Columns columns = columns_of(in, head.length, i, count);
       const int64_t n = columns.count;
-      const T* keys = rows.key.at(head.b, g) + columns.first * rows.key.row();
+      const Rows<T> grads = rows.grad.at(head.b, head.h).from(i);
       score_strip(in, head, i, count, columns.first, round_up(n, kColumns), weights, stride);
-      multiply_panels(out_grad + i * rows.grad.row(), rows.grad.row(),
-                      panels + columns.first * in.e, in.e, T(1), gradients, stride, count,
-                      round_up(n, kPanel<T>) / kPanel<T>);
+      const T* out_grad = work.grad.read(grads, count, in.e);
+      multiply_panels(out_grad, work.grad.stride, panels + columns.first * in.e, in.e, T(1),
+                      gradients, stride, count, round_up(n, kPanel<T>) / kPanel<T>);
       for (int64_t r = 0; r < count; ++r) {
         T *weight = weights + r * stride, *gradient = gradients + r * stride;
         const double* state = a.state + (number * in.q + i + r) * kRowState;
@@ -80,17 +78,20 @@ struct DenseBackward {
       }
       T* sum = work.sum.get();
       fill(sum, count * key_size, T(0));
-      for (int64_t j = 0; j < n; j += kChunkKeys)
-        add_keys(gradients + j, stride, int64_t{1}, keys + j * rows.key.row(), rows.key.row(), sum,
-                 key_size, count, key_size, smaller(kChunkKeys, n - j));
-      for (int64_t r = 0; r < count; ++r)
-        std::memcpy(by_query.at(head.b, head.h) + (i + r) * by_query.row, sum + r * key_size,
-                    sizeof(T) * static_cast<size_t>(in.d));
-      add_product(gradients, int64_t{1}, stride,
-                  rows.query.at(head.b, head.h) + i * rows.query.row(), rows.query.row(),
+      for (int64_t j = 0; j < n; j += kChunkKeys) {
+        const Rows<T> keys = rows.key.at(head.b, g).from(columns.first + j);
+        const int64_t size = smaller(kChunkKeys, n - j);
+        if (are_keys_finite)
+          add_product(gradients + j, stride, 1, keys, sum, key_size, count, key_size, size);
+        else
+          add_product_of_support(gradients + j, stride, 1, keys, sum, key_size, count, key_size,
+                                 size);
+      }
+      write_rows(in, sum, key_size, count, in.d, a.grad_query, head.b, head.h, i);
+      add_product(gradients, 1, stride, rows.query.at(head.b, head.h).from(i),
                   by_key + columns.first * key_size, key_size, n, key_size, count);
-      add_product(weights, int64_t{1}, stride, out_grad + i * rows.grad.row(), rows.grad.row(),
-                  by_value + columns.first * value_size, value_size, n, value_size, count);
+      add_product(weights, 1, stride, grads, by_value + columns.first * value_size, value_size, n,
+                  value_size, count);
     }
   }
 
@@ -114,8 +115,8 @@ struct DenseBackward {
     };
     Scratch<T> key_panels(in.batch * in.groups * panel_size<T>(in.k, in.d) + 1);
     Scratch<T> value_panels(in.batch * in.groups * panel_size<T>(in.k, in.e) + 1);
-    pack_all<T>(in, view_of<T>(in.key), in.d, key_panels.get(), is_wanted);
-    pack_all<T>(in, view_of<T>(in.value), in.e, value_panels.get(), is_wanted);
+    pack_all<T>(in, in.key, in.d, key_panels.get(), is_wanted);
+    pack_all<T>(in, in.value, in.e, value_panels.get(), is_wanted);
 
     Scratch<T> key_sums(dense * chunks * key_size + 1), value_sums(dense * chunks * value_size + 1);
     parallel_with(

@@ -102,11 +102,13 @@ struct BackwardRows {
   void recompute_products(int64_t head, int64_t i, const int32_t* index, int64_t first, int64_t n,
                           T* products) const {
     const int64_t b = head / in.heads, g = group_of(head) % in.groups;
-    const T* mine = query.at(b, head % in.heads) + i * query.row();
-    if (index)
-      gather_dots(mine, key.at(b, g), key.row(), index, n, key.vectors(), products);
-    else
-      multiply_rows(mine, key.at(b, g) + first * key.row(), key.row(), in.d, T(1), products, n);
+    const Rows<T> mine = query.at(b, head % in.heads).from(i), keys = key.at(b, g);
+    if (index) return gather_dots(mine, keys, index, n, key.vectors(), products);
+    WideRows<T> wide(in.type, 1, in.d);
+    const T* row = wide.read(mine, 1, in.d);
+    with_elements(keys.from(first), [&](const auto* from) {
+      multiply_rows(row, from, keys.stride, in.d, T(1), products, n);
+    });
   }
 };
 

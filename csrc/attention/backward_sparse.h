@@ -34,13 +34,14 @@ struct SparseBackward {
                  T* sum) const {
     const int64_t b = head / in.heads, h = head % in.heads, g = rows.group_of(head) % in.groups;
     const View<T> by_query = view_of<T>(a.grad_query);
+    const bool in_place = in.d == rows.key.size() && is_of<T>(in.type);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = a.offsets[head * in.q + i];
       const int64_t n = a.offsets[head * in.q + i + 1] - begin;
       const int32_t* index = a.index + begin;
       const T* weight = static_cast<const T*>(a.weight) + begin;
-      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(),
-                  index, n, rows.value.vectors(), by_weight);
+      gather_dots(rows.grad.at(b, h).from(i), rows.value.at(b, g), index, n, rows.value.vectors(),
+                  by_weight);
       T* by_score = chunk.by_score + (begin - chunk.entry);
       if (chunk.dropped && n > 0) {
         T* dropped = chunk.dropped + (begin - chunk.entry);
@@ -51,11 +52,9 @@ struct SparseBackward {
       }
       rows.row_gradients(head, i, weight, by_weight, index, 0, n, by_score);
       if (rows.tiles) find_tiles(head * in.q + i, chunk);
-      T* to = by_query.at(b, h) + i * by_query.row;
-      const bool in_place = in.d == rows.key.vectors() * Lanes<T>::count;
-      gather_rows(rows.key.at(b, g), rows.key.row(), index, by_score, n, rows.key.vectors(),
-                  in_place ? to : sum);
-      if (!in_place) std::memcpy(to, sum, sizeof(T) * static_cast<size_t>(in.d));
+      gather_rows(rows.key.at(b, g), index, by_score, n, rows.key.vectors(),
+                  in_place ? by_query.at(b, h) + i * by_query.row : sum);
+      if (!in_place) write_rows(in, sum, 0, 1, in.d, a.grad_query, b, h, i);
     }
   }
 
@@ -72,17 +71,19 @@ struct SparseBackward {
     const int64_t size = in.heads / in.groups;
     for (int64_t head = group * size; head < (group + 1) * size; ++head) {
       if (a.is_dense[head]) continue;
-      const T* from = factors.at(head / in.heads, head % in.heads) + offset * width;
-      for (int64_t i = 0; i < in.q; ++i) {
-        Vec<T> row[N];
-        for (int x = 0; x < N; ++x) row[x] = load(from + i * factors.row() + x * width);
-        for (int64_t e = a.offsets[head * in.q + i]; e < a.offsets[head * in.q + i + 1]; ++e) {
-          T* to = compact + int64_t{a.index[e]} * (N * width);
-          const Vec<T> w = broadcast(coefficient[e - entry]);
+      const Rows<T> mine = factors.at(head / in.heads, head % in.heads);
+      with_elements(mine.moved(offset * width), [&](const auto* from) {
+        for (int64_t i = 0; i < in.q; ++i) {
+          Vec<T> row[N];
+          for (int x = 0; x < N; ++x) row[x] = load_wide(from + i * mine.stride + x * width);
+          for (int64_t e = a.offsets[head * in.q + i]; e < a.offsets[head * in.q + i + 1]; ++e) {
+            T* to = compact + int64_t{a.index[e]} * (N * width);
+            const Vec<T> w = broadcast(coefficient[e - entry]);
 #pragma GCC unroll 8
-          for (int x = 0; x < N; ++x) store(to + x * width, load(to + x * width) + w * row[x]);
+            for (int x = 0; x < N; ++x) store(to + x * width, load(to + x * width) + w * row[x]);
+          }
         }
-      }
+      });
     }
     for (int64_t j = 0; j < in.k; ++j)
       std::memcpy(sums + j * stride + offset * width, compact + j * (N * width), N * kVectorBytes);
@@ -192,19 +193,22 @@ struct SparseBackward {
       for (int64_t i = queries_seeing.first; i < queries_seeing.last; i += kWalkRows) {
         transpose_tile(chunk, starts_of(head * in.q + i, chunk) + number,
                        smaller(kWalkRows, queries_seeing.last - i), first, tile);
-        const T* queries = rows.query.at(head / in.heads, head % in.heads) + i * rows.query.row();
-        const T* grads = rows.grad.at(head / in.heads, head % in.heads) + i * rows.grad.row();
-        int64_t begin = 0;
-        for (int64_t j = 0; j < keys; ++j) {
-          const int64_t end = tile.ends.get()[j];
-          if (end == begin) continue;
-          const TileEntry* entries = tile.entries.get() + begin;
-          add_rows(grads, rows.grad.row(), entries, end - begin, &TileEntry::weight,
-                   rows.value.vectors(), values_at + j * value_size);
-          add_rows(queries, rows.query.row(), entries, end - begin, &TileEntry::by_score,
-                   rows.key.vectors(), keys_at + j * key_size);
-          begin = end;
-        }
+        const Rows<T> queries = rows.query.at(head / in.heads, head % in.heads).from(i);
+        const Rows<T> grads = rows.grad.at(head / in.heads, head % in.heads).from(i);
+        with_elements(queries, [&](const auto* query) {
+          const auto* grad = static_cast<decltype(query)>(grads.data);
+          int64_t begin = 0;
+          for (int64_t j = 0; j < keys; ++j) {
+            const int64_t end = tile.ends.get()[j];
+            if (end == begin) continue;
+            const TileEntry* entries = tile.entries.get() + begin;
+            add_rows(grad, grads.stride, entries, end - begin, &TileEntry::weight,
+                     rows.value.vectors(), values_at + j * value_size);
+            add_rows(query, queries.stride, entries, end - begin, &TileEntry::by_score,
+                     rows.key.vectors(), keys_at + j * key_size);
+            begin = end;
+          }
+        });
       }
     }
     copy_rows(keys_at, key_size, keys, by_key, group, first);

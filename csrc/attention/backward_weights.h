@@ -25,12 +25,14 @@ struct WeightsBackward {
           by_score(kBlockRows * stride),
           by_query(kBlockRows * of.key.vectors() * Lanes<T>::count + 1),
           panels(panel_size<T>(of.in.k, of.in.e) + 1),
+          grad(of.in.type, kBlockRows, of.in.e),
           by_key(of.in.k * of.key.vectors() * Lanes<T>::count + 1),
           by_value(of.in.k * of.value.vectors() * Lanes<T>::count + 1) {}
     int64_t stride, ends[kBlockRows];
     bool are_packed = false;  // the values of the group, as panels
     Scratch<int32_t> index;
     Scratch<T> weight, by_weight, by_score, by_query, panels;
+    WideRows<T> grad;
     Scratch<T> by_key, by_value;  // sums over the queries of a group of heads
   };
 
@@ -62,11 +64,9 @@ struct WeightsBackward {
     for (int64_t r = 0; r < count; ++r)
       total += count_positive(weights_of(b * in.heads + h, first + r), n);
     return static_cast<double>(total) > kWholeDenseShare * static_cast<double>(count * n) &&
-           are_finite(rows.key.at(b, g), rows.key.row(), n, key_size) &&
-           are_finite(rows.query.at(b, h) + first * rows.query.row(), rows.query.row(), count,
-                      key_size) &&
-           are_finite(rows.grad.at(b, h) + first * rows.grad.row(), rows.grad.row(), count,
-                      rows.value.vectors() * Lanes<T>::count);
+           are_finite(rows.key.at(b, g), n, key_size) &&
+           are_finite(rows.query.at(b, h).from(first), count, key_size) &&
+           are_finite(rows.grad.at(b, h).from(first), count, rows.value.size());
   }
 
   // Rows of which the first n keys may have weight.
@@ -74,13 +74,13 @@ struct WeightsBackward {
     const int64_t number = b * in.heads + h, g = h / (in.heads / in.groups);
     const int64_t key_size = rows.key.vectors() * Lanes<T>::count;
     const int64_t value_size = rows.value.vectors() * Lanes<T>::count;
-    const T* out_grad = rows.grad.at(b, h) + first * rows.grad.row();
+    const Rows<T> grads = rows.grad.at(b, h).from(first);
     const T* weights = weights_of(number, first);
     T *by_weight = work.by_weight.get(), *by_score = work.by_score.get();
-    if (!work.are_packed)
-      pack_panels(rows.value.at(b, g), rows.value.row(), in.k, in.e, work.panels.get());
+    if (!work.are_packed) pack_panels(rows.value.at(b, g), in.k, in.e, work.panels.get());
     work.are_packed = true;
-    multiply_panels(out_grad, rows.grad.row(), work.panels.get(), in.e, T(1), by_weight,
+    const T* out_grad = work.grad.read(grads, count, in.e);
+    multiply_panels(out_grad, work.grad.stride, work.panels.get(), in.e, T(1), by_weight,
                     work.stride, count, round_up(n, kPanel<T>) / kPanel<T>);
     if (in.dropout_p > 0) {
       std::memcpy(work.weight.get(), weights, sizeof(T) * static_cast<size_t>(count * in.k));
@@ -97,40 +97,37 @@ struct WeightsBackward {
     }
     T* sum = work.by_query.get();
     fill(sum, count * key_size, T(0));
-    add_product(by_score, work.stride, int64_t{1}, rows.key.at(b, g), rows.key.row(), sum, key_size,
-                count, key_size, n);
-    write(sum, key_size, in.d, view_of<T>(a.grad_query), b, h, first, count);
-    add_product(by_score, int64_t{1}, work.stride, rows.query.at(b, h) + first * rows.query.row(),
-                rows.query.row(), work.by_key.get(), key_size, n, key_size, count);
-    add_product(weights, int64_t{1}, in.k, out_grad, rows.grad.row(), work.by_value.get(),
-                value_size, n, value_size, count);
+    add_product(by_score, work.stride, 1, rows.key.at(b, g), sum, key_size, count, key_size, n);
+    write_rows(in, sum, key_size, count, in.d, a.grad_query, b, h, first);
+    add_product(by_score, 1, work.stride, rows.query.at(b, h).from(first), work.by_key.get(),
+                key_size, n, key_size, count);
+    add_product(weights, 1, in.k, grads, work.by_value.get(), value_size, n, value_size, count);
   }
 
   void sparse_rows(int64_t b, int64_t h, int64_t first, int64_t count, Work& work) const {
     const int64_t number = b * in.heads + h, g = h / (in.heads / in.groups);
-    const View<T> by_query = view_of<T>(a.grad_query);
     const int32_t* index = work.index.get();
     T *weight = work.weight.get(), *by_weight = work.by_weight.get();
     T* by_score = work.by_score.get();
     take_support(number, first, count, work);
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
       const int64_t i = first + r;
-      gather_dots(rows.grad.at(b, h) + i * rows.grad.row(), rows.value.at(b, g), rows.value.row(),
-                  index + at, n, rows.value.vectors(), by_weight);
+      gather_dots(rows.grad.at(b, h).from(i), rows.value.at(b, g), index + at, n,
+                  rows.value.vectors(), by_weight);
       const Dropout dropout(in.seed, in.dropout_p, number * in.q + i);
       if (in.dropout_p > 0) drop(dropout, index + at, n, grown<T>(in), by_weight);
       rows.row_gradients(number, i, weight + at, by_weight, index + at, 0, n, by_score + at);
       if (in.dropout_p > 0) drop(dropout, index + at, n, grown<T>(in), weight + at);
-      gather_rows(rows.key.at(b, g), rows.key.row(), index + at, by_score + at, n,
-                  rows.key.vectors(), work.by_query.get());
-      write(work.by_query.get(), 0, in.d, by_query, b, h, i, 1);
+      gather_rows(rows.key.at(b, g), index + at, by_score + at, n, rows.key.vectors(),
+                  work.by_query.get());
+      write_rows(in, work.by_query.get(), 0, 1, in.d, a.grad_query, b, h, i);
     });
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
-      scatter_row(rows.query.at(b, h) + (first + r) * rows.query.row(), index + at, by_score + at,
-                  n, rows.key.vectors(), work.by_key.get());
+      scatter_row(rows.query.at(b, h).from(first + r), index + at, by_score + at, n,
+                  rows.key.vectors(), work.by_key.get());
     });
     for_each_row(work, count, [&](int64_t r, int64_t at, int64_t n) {
-      scatter_row(rows.grad.at(b, h) + (first + r) * rows.grad.row(), index + at, weight + at, n,
+      scatter_row(rows.grad.at(b, h).from(first + r), index + at, weight + at, n,
                   rows.value.vectors(), work.by_value.get());
     });
   }
@@ -153,14 +150,8 @@ struct WeightsBackward {
         are_dense(b, h, i, count, n) ? dense_rows(b, h, i, count, n, work)
                                      : sparse_rows(b, h, i, count, work);
       }
-    write(work.by_key.get(), key_size, in.d, view_of<T>(a.grad_key), b, g, 0, in.k);
-    write(work.by_value.get(), value_size, in.e, view_of<T>(a.grad_value), b, g, 0, in.k);
-  }
-  static void write(const T* from, int64_t size, int64_t d, const View<T>& to, int64_t b, int64_t h,
-                    int64_t first, int64_t count) {
-    for (int64_t r = 0; r < count; ++r)
-      std::memcpy(to.at(b, h) + (first + r) * to.row, from + r * size,
-                  sizeof(T) * static_cast<size_t>(d));
+    write_rows(in, work.by_key.get(), key_size, in.k, in.d, a.grad_key, b, g, 0);
+    write_rows(in, work.by_value.get(), value_size, in.k, in.e, a.grad_value, b, g, 0);
   }
 
   // One group of heads after another, and one after another all that add to the same gradients of

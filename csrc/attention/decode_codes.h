@@ -13,7 +13,6 @@ namespace ADASPARSE_ISA {
 // Codes the keys of every head, a task for some panels.
 inline void code_keys(const KeyCoding& a) {
   constexpr int64_t kTaskPanels = 64;
-  const View<const float> key = view_of<float>(a.key);
   const int64_t begin = a.first / kCodeKeys, panels = code_panels(a.n) - begin;
   const int64_t tasks = (panels + kTaskPanels - 1) / kTaskPanels;
   const int64_t size = kCodeKeys * code_size(a.d);
@@ -22,10 +21,13 @@ inline void code_keys(const KeyCoding& a) {
     float* bounds = a.bounds + b * a.to.bound_strides[0] + g * a.to.bound_strides[1];
     uint8_t* codes = a.codes + b * a.to.strides[0] + g * a.to.strides[1];
     const int64_t first = begin + task % tasks * kTaskPanels;
+    const Rows<float> keys = rows_at<float>(a.type, a.key, b, g);
+    WideRows<float> wide(a.type, kCodeKeys, a.d);
     for (int64_t p = first; p < smaller(begin + panels, first + kTaskPanels); ++p) {
-      const PanelBounds panel = code_panel(key.at(b, g) + p * kCodeKeys * key.row, key.row,
-                                           smaller<int64_t>(kCodeKeys, a.n - p * kCodeKeys), a.d,
-                                           nullptr, codes + p * size);
+      const int64_t count = smaller<int64_t>(kCodeKeys, a.n - p * kCodeKeys);
+      const float* from = wide.read(keys.from(p * kCodeKeys), count, a.d);
+      const PanelBounds panel =
+          code_panel(from, wide.stride, count, a.d, nullptr, codes + p * size);
       bounds[p] = panel.scale;
       bounds[p + a.to.bound_strides[2]] = panel.residual;
       bounds[p + 2 * a.to.bound_strides[2]] = panel.norm;
@@ -209,10 +211,13 @@ struct ScreenedHead {
         static_cast<double>(count_above(i, kChunkKeys, static_cast<float>(edge))) <=
             kBroadSample * kChunkKeys)
       return false;
-    const float* query = head.query + i * head.query_row;
+    WideRows<float> wide(a.in.type, 1, a.in.d);
+    const float* query = wide.read(head.query.from(i), 1, a.in.d);
     float* scores = block.work.scores.get();
-    multiply_unpacked<1>(&query, a.in.d, static_cast<float>(a.in.scale), &scores, kChunkKeys,
-                         [&](int64_t j) { return head.key + (columns.first + j) * head.key_row; });
+    with_elements(head.key.from(columns.first), [&](const auto* keys) {
+      multiply_unpacked<1>(&query, a.in.d, static_cast<float>(a.in.scale), &scores, kChunkKeys,
+                           [&](int64_t j) { return keys + j * head.key.stride; });
+    });
     finish_scores(a.in, head, i, columns.first, visible_keys(a.in, head.length, i), kChunkKeys,
                   scores);
     block.start_candidates(0);
@@ -259,8 +264,12 @@ struct ScreenedHead {
       block.start_candidates(0);
       Candidates<float>& mine = block.work.candidates[0];
       if (!select(i, alpha - 1, mine)) return false;
-      score_some(head.query + i * head.query_row, head.key, head.key_row, mine.index, mine.count,
-                 a.in.d, static_cast<float>(a.in.scale), mine.value);
+      WideRows<float> wide(a.in.type, 1, a.in.d);
+      const float* query = wide.read(head.query.from(i), 1, a.in.d);
+      with_elements(head.key, [&](const auto* keys) {
+        score_some(query, keys, head.key.stride, mine.index, mine.count, a.in.d,
+                   static_cast<float>(a.in.scale), mine.value);
+      });
       finish_some(a.in, head, i, visible_keys(a.in, head.length, i), mine.index, mine.count,
                   mine.value);
       block.save_rescored(i, mine.count);

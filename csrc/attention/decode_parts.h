@@ -32,15 +32,17 @@ struct DecodePart {
       : in(in),
         shared(in.heads / in.groups),
         head(head_at<T>(in, group * shared, nullptr, value)),
-        begin(part * kDecodeKeys) {
+        begin(part * kDecodeKeys),
+        wide(head.query.is_wide() ? 1 : shared * in.q * in.d + 1) {
     const Columns columns = columns_of(in, head.length, 0, in.q);
     first = columns.first + begin;
     n = smaller(kDecodeKeys, columns.count - begin);
+    for (int64_t r = 0; !head.query.is_wide() && !is_empty() && r < shared * in.q; ++r)
+      read_rows(query_row(r), 1, in.d, wide.get() + r * in.d, 0);
   }
   bool is_empty() const { return n <= 0; }
   const T* query(int64_t r) const {
-    const View<const T> queries = view_of<T>(in.query);
-    return queries.at(head.b, head.h + r / in.q) + r % in.q * queries.row;
+    return head.query.is_wide() ? query_row(r).wide() : wide.get() + r * in.d;
   }
   // Biases and masks the scores of row r.
   void finish(const WholeRows<T>& value, int64_t r, T* scores) const {
@@ -56,6 +58,12 @@ struct DecodePart {
   int64_t begin;  // column
   int64_t first;  // key
   int64_t n;
+
+ private:
+  Rows<T> query_row(int64_t r) const {
+    return rows_at<T>(in, in.query, head.b, head.h + r / in.q).from(r % in.q);
+  }
+  Scratch<T> wide;  // queries, where they are in half precision
 };
 
 // Calls body(size, r) for up to 8 of `rows` at a time.
@@ -70,18 +78,18 @@ void score_part(const AttentionInput& in, const WholeRows<T>& value, int64_t gro
                 const GroupScores<T>& to, int64_t place) {
   const DecodePart<T> part(in, value, group, number);
   if (part.is_empty()) return;
-  const T* keys = part.head.key + part.first * part.head.key_row;
-  const int64_t stride = part.head.key_row;
-  for_few_rows(to.rows, [&](auto m, int64_t r) {
-    constexpr int M = decltype(m)::value;
-    const T* queries[M];
-    T* scores[M];
-    for (int x = 0; x < M; ++x) {
-      queries[x] = part.query(r + x);
-      scores[x] = to.row(place, r + x) + part.begin;
-    }
-    multiply_unpacked<M>(queries, in.d, static_cast<T>(in.scale), scores, part.n,
-                         [&](int64_t j) { return keys + j * stride; });
+  with_elements(part.head.key.from(part.first), [&](const auto* keys) {
+    for_few_rows(to.rows, [&](auto m, int64_t r) {
+      constexpr int M = decltype(m)::value;
+      const T* queries[M];
+      T* scores[M];
+      for (int x = 0; x < M; ++x) {
+        queries[x] = part.query(r + x);
+        scores[x] = to.row(place, r + x) + part.begin;
+      }
+      multiply_unpacked<M>(queries, in.d, static_cast<T>(in.scale), scores, part.n,
+                           [&](int64_t j) { return keys + j * part.head.key.stride; });
+    });
   });
   for (int64_t r = 0; r < to.rows; ++r) part.finish(value, r, to.row(place, r) + part.begin);
 }

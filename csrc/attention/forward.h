@@ -18,8 +18,7 @@ void attention_forward_in(const AttentionForward& a) {
   const bool is_packed = in.q * (in.heads / in.groups) > kUnpackedQueries;
   const bool pack_now = is_packed && !is_whole;
   Scratch<T> panels(pack_now ? in.batch * in.groups * panel_size<T>(in.k, in.d) : 1);
-  if (pack_now)
-    pack_all<T>(in, view_of<T>(in.key), in.d, panels.get(), [](int64_t, int64_t) { return true; });
+  if (pack_now) pack_all<T>(in, in.key, in.d, panels.get(), [](int64_t, int64_t) { return true; });
   const ScreenedKeys coded(in, pack_now && !a.is_scores_only && may_screen(in));
   const WholeRows<T> value(in, in.value, in.groups, in.k, in.e);
   const int64_t blocks = (in.q + kBlockRows - 1) / kBlockRows;
@@ -28,7 +27,7 @@ void attention_forward_in(const AttentionForward& a) {
     Head<T> head = head_at(in, number / blocks, pack_now ? panels.get() : nullptr, value);
     if (is_packed && is_whole) {
       const int64_t group = head.number / (in.heads / in.groups);
-      if (work.packed != group) pack_panels(head.key, head.key_row, in.k, in.d, work.panels.get());
+      if (work.packed != group) pack_panels(head.key, in.k, in.d, work.panels.get());
       work.packed = group;
       head.panels = work.panels.get();
     }
@@ -60,7 +59,7 @@ void attention_forward_in(const AttentionForward& a) {
 }
 
 inline void attention_forward(const AttentionForward& a) {
-  a.in.is_double ? attention_forward_in<double>(a) : attention_forward_in<float>(a);
+  a.in.is_double() ? attention_forward_in<double>(a) : attention_forward_in<float>(a);
 }
 
 }  // namespace ADASPARSE_ISA

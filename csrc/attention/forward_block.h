@@ -127,12 +127,11 @@ struct ForwardBlock {
     const View<T> out = view_of<T>(a.out);
     return out.at(head.b, head.h) + i * out.row;
   }
-  // Output rows are written in place where they are whole vectors.
+  // Whether output rows are computed where they belong: they are whole vectors of T.
+  bool is_in_place() const { return a.in.e == vectors * Lanes<T>::count && is_of<T>(a.in.type); }
   void write_out(int64_t i, int64_t rows) const {
-    const int64_t size = vectors * Lanes<T>::count;
-    for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(out_of(i + r), work.sum.get() + r * size,
-                  sizeof(T) * static_cast<size_t>(a.in.e));
+    write_rows(a.in, work.sum.get(), vectors * Lanes<T>::count, rows, a.in.e, a.out, head.b, head.h,
+               i);
   }
 
   // The output of row i from its entries, which start at `begin`.
@@ -150,9 +149,8 @@ struct ForwardBlock {
              grown<T>(a.in), dropped);
         weight = dropped;
       }
-      const bool in_place = a.in.e == vectors * Lanes<T>::count;
-      gather_rows(head.value, head.value_row, index, weight, count, vectors,
-                  in_place ? out_of(i) : work.sum.get());
+      const bool in_place = is_in_place();
+      gather_rows(head.value, index, weight, count, vectors, in_place ? out_of(i) : work.sum.get());
       if (!in_place) write_out(i, 1);
     }
     if (!is_saved())
@@ -213,15 +211,15 @@ struct ForwardBlock {
         drop_range(Dropout(a.in.seed, a.in.dropout_p, head.number * a.in.q + i + r), columns.first,
                    n, grown<T>(a.in), weights + r * stride);
     const int64_t size = vectors * Lanes<T>::count;
-    const bool in_place = a.in.e == size;
+    const bool in_place = is_in_place();
     T* sum = in_place ? out_of(i) : work.sum.get();
     const int64_t step = in_place ? view_of<T>(a.out).row : size;
-    const T* values = head.value + columns.first * head.value_row;
-    const auto multiply_by = [&](const auto& add) {
+    const auto multiply_by = [&](void (&add)(const T*, int64_t, int64_t, const Rows<T>&, T*,
+                                             int64_t, int64_t, int64_t, int64_t)) {
       for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
       for (int64_t j = 0; j < n; j += kChunkKeys)
-        add(weights + j, stride, 1, values + j * head.value_row, head.value_row, sum, step, rows,
-            size, smaller(kChunkKeys, n - j));
+        add(weights + j, stride, 1, head.value.from(columns.first + j), sum, step, rows, size,
+            smaller(kChunkKeys, n - j));
     };
     multiply_by(add_product<T>);
     if (!are_finite(sum, step, rows, size)) multiply_by(add_product_of_support<T>);
@@ -331,15 +329,40 @@ struct ForwardBlock {
     }
   }
 
-  // Finds the keys of every row that can be candidates, and computes their scores. Returns false,
-  // with nothing done, if there are too many for that to pay.
-  template <class Map>
-  bool screen_candidates(const Map& map, int64_t i, int64_t rows, const Columns& columns) {
+  // Finds the candidates of a strip by the codes of its keys, and computes their scores, if that
+  // pays: if few enough of the sample of run_candidates would be left by their codes, and then of
+  // all keys. Returns false otherwise, with nothing done.
+  bool screen_candidates(double eps, int64_t i, int64_t rows, const Columns& columns) {
+    if (!head.coded.codes || !(eps > 0 && eps <= 1)) return false;
+    const bool is_forced = screening() == Screening::kForced;
+    const auto limit = static_cast<int64_t>(screened_sample(columns.count) * kChunkKeys);
+    const Candidates<T>& sample = work.candidates[rows / 2];
+    if (!is_forced && sample.count > limit) return false;
+    WideRows<T> wide(a.in.type, rows, a.in.d);
+    const T* queries = wide.read(head.query.from(i), rows, a.in.d);
+    work.screen.start(queries, wide.stride, rows, a.in.d, static_cast<float>(a.in.scale),
+                      head.coded.query_channel);
+    const T* scores = work.scores.get() + rows / 2 * work.columns;
+    if (!is_forced && work.screen.count_unclear(head.coded, rows / 2, scores, kChunkKeys,
+                                                columns.first, sample.cut) > limit)
+      return false;
+    if (!take_codes(eps, i, rows, columns)) return false;
+    for (int64_t r = 0; r < rows; ++r) {
+      Candidates<T>& mine = work.candidates[r];
+      const KeyRange visible = visible_keys(a.in, head.length, i + r);
+      with_elements(head.key, [&](const auto* keys) {
+        score_some(queries + r * wide.stride, keys, head.key.stride, mine.index, mine.count, a.in.d,
+                   static_cast<T>(a.in.scale), mine.value);
+      });
+      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
+    }
+    return true;
+  }
+  // The keys of every row whose codes leave them candidates. Returns false if they are many.
+  bool take_codes(double eps, int64_t i, int64_t rows, const Columns& columns) {
     const bool is_forced = screening() == Screening::kForced;
     const int64_t n = columns.count;
     Candidates<T>* candidates = work.candidates;
-    work.screen.start(head.query + i * head.query_row, head.query_row, rows, a.in.d,
-                      static_cast<float>(a.in.scale));
     for (int64_t r = 0; r < rows; ++r) {
       start_candidates(r);
       candidates[r].cut = std::numeric_limits<T>::lowest();  // -inf is masked
@@ -349,20 +372,13 @@ struct ForwardBlock {
       scan_codes(i, rows, columns, j);
       left = 0;
       for (int64_t r = 0; r < rows; ++r) {
-        take_codes(map.eps(), i, r, columns, j);
+        take_codes_of_row(eps, i, r, columns, j);
         left += candidates[r].count;
       }
       const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
       if (!is_forced && static_cast<double>(left) > kScreenedShare * scanned) return false;
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      Candidates<T>& mine = candidates[r];
-      if (n > kScannedKeys) mine.keep_above_cut();
-      const KeyRange visible = visible_keys(a.in, head.length, i + r);
-      score_some(head.query + (i + r) * head.query_row, head.key, head.key_row, mine.index,
-                 mine.count, a.in.d, static_cast<T>(a.in.scale), mine.value);
-      finish_some(a.in, head, i + r, visible, mine.index, mine.count, mine.value);
-    }
+    for (int64_t r = 0; r < rows && n > kScannedKeys; ++r) candidates[r].keep_above_cut();
     return true;
   }
   // Lower bounds of the scores of up to kScannedKeys keys from column j on.
@@ -388,7 +404,7 @@ struct ForwardBlock {
     }
   }
   // Takes the candidates of row r among these keys.
-  void take_codes(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
+  void take_codes_of_row(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
     const KeyRange visible = visible_keys(a.in, head.length, i + r);
     const int64_t first = columns.first + j;
     const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
@@ -436,10 +452,7 @@ struct ForwardBlock {
         return false;
       }
       are_many = share > kManySample && n <= kCachedKeys;
-      if constexpr (sizeof(T) == 4)
-        is_scored = head.coded.codes && map.eps() > 0 && map.eps() <= 1 &&
-                    (screening() == Screening::kForced || share <= kScreenedSample) &&
-                    screen_candidates(map, i, rows, columns);
+      if constexpr (sizeof(T) == 4) is_scored = screen_candidates(map.eps(), i, rows, columns);
     }
     if (!is_scored) {
       score_first();

@@ -13,7 +13,11 @@
 namespace adasparse {
 namespace {
 
-size_t element_bytes(const AttentionInput& in) { return in.is_double ? 8 : 4; }
+// Of a number that is given, and of one that is computed.
+size_t element_bytes(const AttentionInput& in) {
+  return in.is_double() ? 8 : in.type == Type::kFloat32 ? 4 : 2;
+}
+size_t computed_bytes(const AttentionInput& in) { return in.is_double() ? 8 : 4; }
 
 template <class Rows>
 Rows from_row(Rows rows, int64_t row, const AttentionInput& in) {
@@ -27,10 +31,11 @@ template <class T>
 T* shifted(T* data, int64_t by) {
   return data ? data + by : nullptr;
 }
+// Computed numbers, from one of them on.
 template <class Void>
 Void* shifted_bytes(Void* data, int64_t numbers, const AttentionInput& in) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  return data ? static_cast<Byte*>(data) + numbers * static_cast<int64_t>(element_bytes(in))
+  return data ? static_cast<Byte*>(data) + numbers * static_cast<int64_t>(computed_bytes(in))
               : nullptr;
 }
 

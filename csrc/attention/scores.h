@@ -19,26 +19,40 @@ static_assert(kColumns % kPanel<float> == 0 && kStripRows % kTileRows == 0);
 template <class T>
 struct Head {
   int64_t b, h, number;  // number = b * heads + h
-  const T* query;
-  int64_t query_row;
-  const T* key;
-  int64_t key_row;
+  Rows<T> query, key;
   const T* panels;  // packed keys, or null where queries are too few for packing to pay
   CodedKeys coded;  // int8 keys; null codes where scores are not screened
-  const T* value;
-  int64_t value_row;
+  Rows<T> value;    // whole vectors
   const void* mask;
   double slope;
   int64_t length;  // see length_of
 };
 
 template <class T>
-View<const T> view_of(const RowsOf& rows) {
-  return {static_cast<const T*>(rows.data), rows.strides[0], rows.strides[1], rows.strides[2]};
+Rows<T> rows_at(Type type, const RowsOf& rows, int64_t b, int64_t h) {
+  return Rows<T>{rows.data, rows.strides[2], type}.moved(b * rows.strides[0] + h * rows.strides[1]);
+}
+template <class T>
+Rows<T> rows_at(const AttentionInput& in, const RowsOf& rows, int64_t b, int64_t h) {
+  return rows_at<T>(in.type, rows, b, h);
 }
 template <class T>
 View<T> view_of(const WritableRows& rows) {
   return {static_cast<T*>(rows.data), rows.strides[0], rows.strides[1], rows.strides[2]};
+}
+
+// Writes `count` rows of d numbers, `stride` apart, as rows of (b, h) from `first` on, in the type
+// of the input.
+template <class T>
+void write_rows(const AttentionInput& in, const T* from, int64_t stride, int64_t count, int64_t d,
+                const WritableRows& to, int64_t b, int64_t h, int64_t first) {
+  const Rows<T> place =
+      rows_at<T>(in, {to.data, {to.strides[0], to.strides[1], to.strides[2]}}, b, h);
+  with_elements(place.from(first), [&](const auto* at) {
+    using IO = std::remove_const_t<std::remove_pointer_t<decltype(at)>>;
+    IO* data = const_cast<IO*>(at);
+    for (int64_t r = 0; r < count; ++r) narrow_row(from + r * stride, d, data + r * place.stride);
+  });
 }
 
 template <class T>
@@ -54,50 +68,56 @@ inline int64_t heads_together(const AttentionInput& in, int64_t heads) {
 
 // Packs the rows of every (batch, group) for which `wanted` is true.
 template <class T, class Wanted>
-void pack_all(const AttentionInput& in, const View<const T>& rows, int64_t d, T* panels,
+void pack_all(const AttentionInput& in, const RowsOf& rows, int64_t d, T* panels,
               const Wanted& wanted) {
   const int64_t together = heads_together(in, in.groups);
   parallel_for(in.batch * in.groups, together, in.threads, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t b = i / in.groups, g = i % in.groups;
       if (wanted(b, g))
-        pack_panels(rows.at(b, g), rows.row, in.k, d, panels + i * panel_size<T>(in.k, d));
+        pack_panels(rows_at<T>(in, rows, b, g), in.k, d, panels + i * panel_size<T>(in.k, d));
     }
   });
 }
 
-// Rows of whole vectors: the ones given if they are, else copies filled up with zeros. Rows far
+// Rows of whole vectors: the ones given if they are, else copies filled up with zeros, in the type
+// of the input. Rows far
 // from each other share few lines of the cache; to be `close`, such rows are copied, too.
 template <class T>
 class WholeRows {
  public:
   WholeRows(const AttentionInput& in, const RowsOf& rows, int64_t heads, int64_t n, int64_t d,
             bool close = false)
-      : vectors_(round_up(d, Lanes<T>::count) / Lanes<T>::count),
+      : in_(in),
+        rows_(rows),
+        vectors_(round_up(d, Lanes<T>::count) / Lanes<T>::count),
         is_copied_(d % Lanes<T>::count != 0 || (close && rows.strides[2] != d)),
-        copy_(is_copied_ ? in.batch * heads * n * vectors_ * Lanes<T>::count : 1),
-        view_(view_of<T>(rows)) {
+        copy_(is_copied_ ? in.batch * heads * n * size() * element_size() : 1) {
     if (!is_copied_) return;
-    const int64_t size = vectors_ * Lanes<T>::count;
+    const auto used = static_cast<size_t>(d * element_size());
+    const int64_t bytes = size() * element_size();
     parallel_for(in.batch * heads, 1, in.threads, [&](int64_t i, int64_t) {
-      const T* from = view_.at(i / heads, i % heads);
+      const Rows<T> from = rows_at<T>(in, rows, i / heads, i % heads);
       for (int64_t r = 0; r < n; ++r) {
-        T* to = copy_.get() + (i * n + r) * size;
-        std::memcpy(to, from + r * view_.row, sizeof(T) * static_cast<size_t>(d));
-        fill(to + d, size - d, T(0));
+        char* to = copy_.get() + (i * n + r) * bytes;
+        std::memcpy(to, from.from(r).data, used);
+        std::memset(to + used, 0, static_cast<size_t>(bytes) - used);
       }
     });
-    view_ = {copy_.get(), heads * n * size, n * size, size};
+    rows_ = {copy_.get(), {heads * n * size(), n * size(), size()}};
   }
   int64_t vectors() const { return vectors_; }
-  const T* at(int64_t b, int64_t h) const { return view_.at(b, h); }
-  int64_t row() const { return view_.row; }
+  int64_t size() const { return vectors_ * Lanes<T>::count; }
+  Rows<T> at(int64_t b, int64_t h) const { return rows_at<T>(in_, rows_, b, h); }
 
  private:
+  int64_t element_size() const { return Rows<T>{nullptr, 0, in_.type}.element_size(); }
+
+  const AttentionInput& in_;
+  RowsOf rows_;
   int64_t vectors_;
   bool is_copied_;
-  Scratch<T> copy_;
-  View<const T> view_;
+  Scratch<char> copy_;
 };
 
 // The columns of a strip: the keys that its queries see, from a whole panel on.
@@ -139,8 +159,8 @@ class Distance {
 };
 
 template <class T>
-size_t mask_size(const AttentionInput& in) {
-  return in.mask_kind == MaskKind::kBool ? 1 : sizeof(T);
+int64_t mask_size(const AttentionInput& in) {
+  return in.mask_kind == MaskKind::kBool ? 1 : Rows<T>{nullptr, 0, in.mask_type}.element_size();
 }
 
 // Biases and masks the scores of query i for keys [first, first + n), of which some are visible.
@@ -165,11 +185,12 @@ void finish_scores(const AttentionInput& in, const Head<T>& head, int64_t i, int
     else
       for (int64_t j = hidden; j < end; ++j) scores[j] = mask[j * step] ? scores[j] : -infinity;
   } else if (in.mask_kind == MaskKind::kAdded) {
-    const T* mask = static_cast<const T*>(head.mask) + from;
-    if (step == 1)
-      for (int64_t j = hidden; j < end; ++j) scores[j] += mask[j];
-    else
-      for (int64_t j = hidden; j < end; ++j) scores[j] += mask[j * step];
+    with_elements(Rows<T>{head.mask, 0, in.mask_type}.moved(from), [&](const auto* mask) {
+      if (step == 1)
+        for (int64_t j = hidden; j < end; ++j) scores[j] += widen(mask[j]);
+      else
+        for (int64_t j = hidden; j < end; ++j) scores[j] += widen(mask[j * step]);
+    });
   }
   fill(scores, hidden, -infinity);
   fill(scores + end, n - end, -infinity);
@@ -181,15 +202,18 @@ template <class T>
 void score_strip(const AttentionInput& in, const Head<T>& head, int64_t row, int64_t rows,
                  int64_t first, int64_t n, T* scores, int64_t stride) {
   const int64_t last = visible_keys(in, head.length, row + rows - 1).last;
-  const T* query = head.query + row * head.query_row;
+  WideRows<T> wide(in.type, rows, in.d);
+  const T* query = wide.read(head.query.from(row), rows, in.d);
   const T scale = static_cast<T>(in.scale);
   if (head.panels)
-    multiply_panels(query, head.query_row, head.panels + first * in.d, in.d, scale, scores, stride,
+    multiply_panels(query, wide.stride, head.panels + first * in.d, in.d, scale, scores, stride,
                     rows, (smaller(round_up(last, kPanel<T>), first + n) - first) / kPanel<T>);
   else
-    for (int64_t r = 0; r < rows; ++r)
-      multiply_rows(query + r * head.query_row, head.key + first * head.key_row, head.key_row, in.d,
-                    scale, scores + r * stride, smaller(last - first, n));
+    with_elements(head.key.from(first), [&](const auto* keys) {
+      for (int64_t r = 0; r < rows; ++r)
+        multiply_rows(query + r * wide.stride, keys, head.key.stride, in.d, scale,
+                      scores + r * stride, smaller(last - first, n));
+    });
   for (int64_t r = 0; r < rows; ++r)
     finish_scores(in, head, row + r, first, visible_keys(in, head.length, row + r), n,
                   scores + r * stride);
@@ -198,22 +222,18 @@ void score_strip(const AttentionInput& in, const Head<T>& head, int64_t row, int
 template <class T>
 Head<T> head_at(const AttentionInput& in, int64_t number, const T* panels,
                 const WholeRows<T>& value) {
-  const View<const T> query = view_of<T>(in.query), key = view_of<T>(in.key);
   const int64_t b = number / in.heads, h = number % in.heads, g = h / (in.heads / in.groups);
   const int64_t at = b * in.mask_strides[0] + h * in.mask_strides[1];
   return {
       .b = b,
       .h = h,
       .number = number,
-      .query = query.at(b, h),
-      .query_row = query.row,
-      .key = key.at(b, g),
-      .key_row = key.row,
+      .query = rows_at<T>(in, in.query, b, h),
+      .key = rows_at<T>(in, in.key, b, g),
       .panels = panels ? panels + (b * in.groups + g) * panel_size<T>(in.k, in.d) : nullptr,
       .coded = {},
       .value = value.at(b, g),
-      .value_row = value.row(),
-      .mask = static_cast<const char*>(in.mask) + at * static_cast<int64_t>(mask_size<T>(in)),
+      .mask = static_cast<const char*>(in.mask) + at * mask_size<T>(in),
       .slope = in.slopes ? in.slopes[h] : 0,
       .length = length_of(in, b),
   };

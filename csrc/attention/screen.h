@@ -20,7 +20,8 @@ inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
   return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
           .scale = bounds,
           .residual = bounds + codes.bound_strides[2],
-          .norm = bounds + 2 * codes.bound_strides[2]};
+          .norm = bounds + 2 * codes.bound_strides[2],
+          .query_channel = nullptr};
 }
 
 // The codes of all heads of keys of a call, if any of its heads may be screened: those that came
@@ -33,19 +34,33 @@ class ScreenedKeys {
         head_bytes_(code_panels(in.k) * kCodeKeys * code_size(in.d)),
         codes_(is_wanted && !in.codes.codes ? in.batch * in.groups * head_bytes_ : 1),
         bounds_(is_wanted && !in.codes.codes ? in.batch * in.groups * panels_ * 3 : 1),
+        channels_(is_wanted && !in.codes.codes ? in.batch * in.groups * 2 * in.d : 1),
         is_wanted_(is_wanted) {
     if (!is_wanted || in.codes.codes) return;
-    const View<const float> keys = view_of<float>(in.key);
+    parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t head, int64_t) {
+      const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
+      WideRows<float> wide(in.type, kCodeKeys, in.d);
+      float* channel = channels_.get() + head * 2 * in.d;
+      fill(channel, in.d, 0.f);
+      for (int64_t j = 0; j < in.k; j += kCodeKeys) {
+        const int64_t count = smaller<int64_t>(kCodeKeys, in.k - j);
+        raise_channels(wide.read(keys.from(j), count, in.d), wide.stride, count, in.d, channel);
+      }
+      balance_channels(in.d, channel, channel + in.d);
+    });
     const int64_t panels = code_panels(in.k),
                   tasks = (panels + kCodedTogether - 1) / kCodedTogether;
     parallel_for(in.batch * in.groups * tasks, 1, in.threads, [&](int64_t task, int64_t) {
       const int64_t head = task / tasks, first = task % tasks * kCodedTogether;
-      const float* from = keys.at(head / in.groups, head % in.groups);
+      const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
+      WideRows<float> wide(in.type, kCodeKeys, in.d);
+      const float* channel = channels_.get() + head * 2 * in.d;
       float* bounds = bounds_.get() + head * panels_ * 3;
       for (int64_t p = first; p < smaller(panels, first + kCodedTogether); ++p) {
+        const int64_t count = smaller<int64_t>(kCodeKeys, in.k - p * kCodeKeys);
+        const float* from = wide.read(keys.from(p * kCodeKeys), count, in.d);
         const PanelBounds panel =
-            code_panel(from + p * kCodeKeys * keys.row, keys.row,
-                       smaller<int64_t>(kCodeKeys, in.k - p * kCodeKeys), in.d, nullptr,
+            code_panel(from, wide.stride, count, in.d, channel,
                        codes_.get() + head * head_bytes_ + p * kCodeKeys * code_size(in.d));
         bounds[p] = panel.scale;
         bounds[panels_ + p] = panel.residual;
@@ -58,10 +73,14 @@ class ScreenedKeys {
   }
   // Null codes where keys are not screened.
   CodedKeys at(int64_t group) const {
-    if (!is_wanted_) return {nullptr, nullptr, nullptr, nullptr};
+    if (!is_wanted_) return {};
     if (in_.codes.codes) return codes_at(in_.codes, group / in_.groups, group % in_.groups);
     const float* bounds = bounds_.get() + group * panels_ * 3;
-    return {codes_.get() + group * head_bytes_, bounds, bounds + panels_, bounds + 2 * panels_};
+    return {.codes = codes_.get() + group * head_bytes_,
+            .scale = bounds,
+            .residual = bounds + panels_,
+            .norm = bounds + 2 * panels_,
+            .query_channel = channels_.get() + (2 * group + 1) * in_.d};
   }
 
   static constexpr int64_t kChunkPanels = kChunkKeys / kCodeKeys;
@@ -72,12 +91,13 @@ class ScreenedKeys {
   int64_t panels_, head_bytes_;
   Scratch<uint8_t> codes_;
   Scratch<float> bounds_;
+  Scratch<float> channels_;  // factors of the features of keys, then those of queries
   bool is_wanted_;
 };
 
 // Whether keys are worth coding: maps are sparse, rows long, and queries enough to use the codes.
 inline bool may_screen(const AttentionInput& in) {
-  if (in.is_double || screening() == Screening::kOff || !has_code_products()) return false;
+  if (in.is_double() || screening() == Screening::kOff || !has_code_products()) return false;
   if (in.softcap > 0) return false;  // bounds are those of products
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
@@ -93,10 +113,11 @@ class ScreenedStrip {
 
   explicit ScreenedStrip(int64_t d) : row_(code_size(d)), queries_(kStripRows * row_) {}
 
-  void start(const float* queries, int64_t stride, int64_t rows, int64_t d, float scale) {
+  void start(const float* queries, int64_t stride, int64_t rows, int64_t d, float scale,
+             const float* channel) {
     for (int64_t r = 0; r < rows; ++r) {
       const CodedQuery query =
-          code_query(queries + r * stride, d, nullptr, queries_.get() + r * row_);
+          code_query(queries + r * stride, d, channel, queries_.get() + r * row_);
       bounds_[r] = bounds_of(query, d, scale);
       start_[r] = bounds_[r].start;
     }
@@ -133,6 +154,18 @@ class ScreenedStrip {
       for (int64_t j = g; j < n; j += kCodeGroups) top = max(load(low + j), top);
       store(maxima + g, top);
     }
+  }
+
+  // The number of n scores of row r, for keys from `first` on, that their codes could not show to
+  // be below the cut.
+  int64_t count_unclear(const CodedKeys& keys, int64_t r, const float* scores, int64_t n,
+                        int64_t first, float cut) const {
+    alignas(64) float bound[kPanels];
+    for (int64_t p = 0; p < kPanels; p += Lanes<float>::count)
+      store(bound + p, bound_at(keys, r, first / kCodeKeys + p));
+    int64_t count = 0;
+    for (int64_t j = 0; j < n; ++j) count += scores[j] > cut - 2 * bound[j / kCodeKeys];
+    return count;
   }
 
   // Raises the bound of the normalizer of row r from its largest lower bounds so far.
@@ -202,25 +235,26 @@ class ScreenedStrip {
 
 // to[e] = factor * <query, keys[index[e]]>, added as multiply_panels adds: feature after feature.
 // `index` and `to` have room for whole vectors.
-template <class T>
-void score_some(const T* query, const T* keys, int64_t stride, const int32_t* index, int64_t count,
+template <class T, class IO>
+void score_some(const T* query, const IO* keys, int64_t stride, const int32_t* index, int64_t count,
                 int64_t d, T factor, T* to) {
-  constexpr int width = Lanes<T>::count, columns = ColumnLoader<T>::count;
+  using Loader = WideColumnLoader<T, IO>;
+  constexpr int width = Lanes<T>::count, columns = Loader::count;
   for (int64_t e = 0; e < count; e += width) {
-    const T* row[width];
+    const IO* row[width];
     for (int l = 0; l < width; ++l)
       row[l] = keys + int64_t{index[smaller(e + l, count - 1)]} * stride;
     Vec<T> sum{};
     int64_t t = 0;
     for (; t + columns <= d; t += columns) {
       Vec<T> column[columns];
-      ColumnLoader<T>::load(row, t, column);
+      Loader::load(row, t, column);
 #pragma GCC unroll 16
       for (int x = 0; x < columns; ++x) sum += broadcast(query[t + x]) * column[x];
     }
     for (; t < d; ++t) {
       Vec<T> column;
-      for (int l = 0; l < width; ++l) column[l] = row[l][t];
+      for (int l = 0; l < width; ++l) column[l] = widen(row[l][t]);
       sum += broadcast(query[t]) * column;
     }
     store(to + e, sum * broadcast(factor));
@@ -243,8 +277,9 @@ void finish_some(const AttentionInput& in, const Head<T>& head, int64_t i, const
     const uint8_t* mask = static_cast<const uint8_t*>(head.mask) + from;
     for (int64_t e = 0; e < count; ++e) scores[e] = mask[index[e] * step] ? scores[e] : -infinity;
   } else if (in.mask_kind == MaskKind::kAdded) {
-    const T* mask = static_cast<const T*>(head.mask) + from;
-    for (int64_t e = 0; e < count; ++e) scores[e] += mask[index[e] * step];
+    with_elements(Rows<T>{head.mask, 0, in.mask_type}.moved(from), [&](const auto* mask) {
+      for (int64_t e = 0; e < count; ++e) scores[e] += widen(mask[index[e] * step]);
+    });
   }
   for (int64_t e = 0; e < count; ++e)
     if (index[e] < visible.first || index[e] >= visible.last) scores[e] = -infinity;

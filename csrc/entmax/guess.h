@@ -54,45 +54,64 @@ class WholePowers {
     return guess;
   }
 
+  // The same with a row in every lane, whose scores minus the maximum are z[j]. A lane that has got
+  // there keeps its c, so that a row's result does not depend on its neighbors.
+  template <class T>
+  Vec<T> rise_lanes(const T* z, int64_t n, Vec<T> c) const {
+    using V = Vec<T>;
+    const T eps = static_cast<T>(eps_);
+    Mask<T> is_left = greater(broadcast<T>(1), V{});
+    for (int step = 0; step < kSteps && any(is_left); ++step) {
+      V sums[4];
+      sum_powers(z, n, c, sums);
+      V mass = broadcast<T>(-T(kLanesAbove)), slope{};
+      for (int i = 0; i < 4; ++i) {
+        const V log = log_positive(sums[i]);
+        mass += static_cast<T>(mass_[i]) * log;
+        slope += static_cast<T>(slope_[i]) * log;
+      }
+      const V next = c + exp(mass - slope) * (1 - exp(-eps * mass)) / eps;
+      c = select(is_left, max(next, V{}), c);
+      is_left = is_left & greater(mass, broadcast<T>(T(kEnough)));
+    }
+    return c;
+  }
+
  private:
   static constexpr int kSteps = 8;        // 2 or 3 are the rule
   static constexpr float kEnough = 0.2f;  // of log F: one more step leaves a hundredth of it
   static constexpr float kAbove = 5e-4f;  // moves of p lower the sum to one, they cannot raise it
-  static constexpr float kSure = 1e-3f;   // above the rounding errors of log F
+  static constexpr float kLanesAbove = 1e-3f;  // all lanes have to end up above one
+  static constexpr float kSure = 1e-3f;        // above the rounding errors of log F
 
-  template <class T>
-  FloatVector logs_of_sums(const T* row, int64_t n, T top, double c) const {
-    using X = Two<Vec<T>>;
-    const T eps = static_cast<T>(eps_);
-    // Small enough not to count, large enough for all powers to be normal numbers.
-    const X least = all<X>(first_ ? static_cast<T>(std::exp(-80. / (first_ + 3))) : T(0));
-    const X shift = all<X>(top), base = all<X>(static_cast<T>(1 - eps_ * c));
-    double total[4] = {};
-    const auto add = [&](auto first) {
-      for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
-        X sums[4] = {all<X>(0), all<X>(0), all<X>(0), all<X>(0)};
-        for_each_two(row + begin, size, [&](X s, int64_t, int64_t) ADASPARSE_INLINE_BODY {
-          const X t = max((s - shift) * eps + base, least);
-          X power = first(t);
-          sums[0] = sums[0] + power;
-          for (int i = 1; i < 4; ++i) {
-            power = power * t;
-            sums[i] = sums[i] + power;
-          }
-        });
-        for (int i = 0; i < 4; ++i) total[i] += sum_two<T>(sums[i]);
-      });
-    };
+  // Small enough not to count, large enough for all powers to be normal numbers.
+  template <class X>
+  X least_of() const {
+    return all<X>(first_ ? static_cast<ElementOf<X>>(std::exp(-80. / (first_ + 3))) : 0);
+  }
+  // Adds the four powers of t to `sums`; first(t) is the lowest.
+  template <class X, class First>
+  ADASPARSE_INLINE static void add_powers(const X& t, const First& first, X (&sums)[4]) {
+    X power = first(t);
+    sums[0] = sums[0] + power;
+    for (int i = 1; i < 4; ++i) {
+      power = power * t;
+      sums[i] = sums[i] + power;
+    }
+  }
+  // Calls body(first) with the function that raises t to the lowest x.
+  template <class X, class Body>
+  ADASPARSE_INLINE void with_first(const X& least, const Body& body) const {
     if (first_ == 0)
-      add([&](X t) ADASPARSE_INLINE_BODY { return select(greater(t, least), all<X>(1), least); });
+      body([&](X t) ADASPARSE_INLINE_BODY { return select(greater(t, least), all<X>(1), least); });
     else if (first_ == 1)
-      add([](X t) ADASPARSE_INLINE_BODY { return t; });
+      body([](X t) ADASPARSE_INLINE_BODY { return t; });
     else if (first_ == 2)
-      add([](X t) ADASPARSE_INLINE_BODY { return t * t; });
+      body([](X t) ADASPARSE_INLINE_BODY { return t * t; });
     else if (first_ == 3)
-      add([](X t) ADASPARSE_INLINE_BODY { return t * t * t; });
+      body([](X t) ADASPARSE_INLINE_BODY { return t * t * t; });
     else
-      add([&](X t) ADASPARSE_INLINE_BODY {
+      body([&](X t) ADASPARSE_INLINE_BODY {
         X power = t;
         for (int bit = squarings_ - 1; bit >= 0; --bit) {
           power = power * power;
@@ -100,6 +119,46 @@ class WholePowers {
         }
         return power;
       });
+  }
+
+  // The sums of a row in every lane, no less than a normal number.
+  template <class T>
+  void sum_powers(const T* z, int64_t n, Vec<T> c, Vec<T> (&total)[4]) const {
+    using X = Two<Vec<T>>;
+    constexpr int width = Lanes<T>::count;
+    const T eps = static_cast<T>(eps_);
+    const X least = least_of<X>(), base{1 - eps * c, 1 - eps * c};
+    X sums[4] = {all<X>(0), all<X>(0), all<X>(0), all<X>(0)};
+    with_first(least, [&](const auto& first) {
+      int64_t j = 0;
+      for (; j + 2 <= n; j += 2) {
+        const X two{load(z + j * width), load(z + (j + 1) * width)};
+        add_powers(max(two * eps + base, least), first, sums);
+      }
+      const X last{j < n ? load(z + j * width) : Vec<T>{},
+                   broadcast<T>(-std::numeric_limits<T>::infinity())};
+      if (j < n) add_powers(max(last * eps + base, least), first, sums);
+    });
+    for (int i = 0; i < 4; ++i)
+      total[i] = max(sums[i].a + sums[i].b, broadcast<T>(std::numeric_limits<T>::min()));
+  }
+
+  template <class T>
+  FloatVector logs_of_sums(const T* row, int64_t n, T top, double c) const {
+    using X = Two<Vec<T>>;
+    const T eps = static_cast<T>(eps_);
+    const X least = least_of<X>();
+    const X shift = all<X>(top), base = all<X>(static_cast<T>(1 - eps_ * c));
+    double total[4] = {};
+    with_first(least, [&](const auto& first) {
+      for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
+        X sums[4] = {all<X>(0), all<X>(0), all<X>(0), all<X>(0)};
+        for_each_two(row + begin, size, [&](X s, int64_t, int64_t) ADASPARSE_INLINE_BODY {
+          add_powers(max((s - shift) * eps + base, least), first, sums);
+        });
+        for (int i = 0; i < 4; ++i) total[i] += sum_two<T>(sums[i]);
+      });
+    });
     FloatVector found = FloatVector{} + 1.f;
     for (int i = 0; i < 4; ++i) found[i] = static_cast<float>(total[i]);
     return log_positive(found);

@@ -1,8 +1,8 @@
 // The normalizers of several rows at once, one row per lane.
 #pragma once
 
+#include "entmax/guess.h"
 #include "entmax/move.h"
-#include "entmax/normalizer.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -53,43 +53,34 @@ ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enou
   return mass;
 }
 
-// A guess of c, a row per lane; `best` are a few scores of every row. log N, the logarithm of the
-// number of equal scores with the same c, falls as alpha grows: it is interpolated between `upper`,
-// that of the cheap alpha below (1 or 1.5), and `lower`, that of the one above (1.5 or 2), by a
-// power that was fitted (see LaneGuess in tuning.h).
+// A guess of c, a row per lane, for maps that are expensive to evaluate; `best` are a few scores of
+// every row. As guess_row: c of a larger, cheap alpha gives a lower bound, from which sums of whole
+// powers rise.
 template <class T>
 Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, double eps) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
-  constexpr T enough = T(kGuessSlack);
-  T* const nowhere = nullptr;
   const V one = broadcast<T>(1);
-  const auto log_count = [&](V c, T e) {
-    return log_positive(max(one - e * c, broadcast<T>(T(1e-6)))) * (-1 / e);
+  const T e = static_cast<T>(eps);
+  // (1 - N^-eps) / eps, the normalizer of N equal scores.
+  const auto normalizer = [&](V log_count) {
+    const V w = -e * log_count;
+    const V small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
+    return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
   };
-  V lower{}, upper{}, c{};
-  if (eps < 0.5) {
+  if (eps < WholePowers::kLeast) {
     V total{};
     for (int64_t j = 0; j < n; ++j) total += rough_exp(load(z + j * width));
-    upper = log_positive(max(total, one));
-  } else {
-    rise_lanes(SparsemaxMap<T>(), best, best_count, enough, c, nowhere);
-    rise_lanes(SparsemaxMap<T>(), z, n, enough, c, nowhere);
-    lower = log_count(c, T(1));
+    return normalizer(log_positive(max(total, one)));
   }
-  rise_lanes(Entmax15Map<T>(), best, best_count, enough, c, nowhere);
-  rise_lanes(Entmax15Map<T>(), z, n, enough, c, nowhere);
-  (eps < 0.5 ? lower : upper) = log_count(c, T(0.5));
-  const T e = static_cast<T>(eps), log_base = static_cast<T>(std::log(LaneGuess::base(eps)));
-  V power = broadcast<T>(static_cast<T>(LaneGuess::kPower));
-  if (eps < 0.5) {
-    power = T(LaneGuess::kConstant) + T(LaneGuess::kGap) * (upper - lower) -
-            T(LaneGuess::kLower) * lower;
-    power = min(max(power, broadcast<T>(T(LaneGuess::kLeast))), broadcast<T>(LaneGuess::kMost));
-  }
-  const V w = (lower + (upper - lower) * exp(power * log_base)) * -e;  // c = -expm1(w) / eps
-  const V small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
-  return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
+  V c{};
+  const auto bound = [&](const auto& map) {
+    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr));
+    const T cheap = static_cast<T>(map.eps());
+    return log_positive(max(one - cheap * c, broadcast<T>(T(1e-6)))) * (-1 / cheap);
+  };
+  const V log_count = eps < 0.5 ? bound(Entmax15Map<T>()) : bound(SparsemaxMap<T>());
+  return WholePowers(eps).rise_lanes(z, n, normalizer(log_count));
 }
 
 // Moves every lane's weights from c to c + step and returns their new sums.

@@ -78,13 +78,13 @@ struct Support {
   // Takes the support of a forward, with the heads that `choose` names as dense ones.
   template <class IsDense>
   Support(const AttentionProblem& problem, ForwardResult& from, const IsDense& choose)
-      : offsets(static_cast<size_t>(problem.rows()) + 1), weight(problem.type, 0) {
+      : offsets(static_cast<size_t>(problem.rows()) + 1), weight(problem.computed(), 0) {
     for (int64_t head = 0; head < problem.batch * problem.heads; ++head)
       is_dense.push_back(choose(head));
     is_dense.shrink_to_fit();
     const int64_t total = from.support.place(is_dense.data(), offsets.data());
     index.resize(static_cast<size_t>(total));
-    weight = Array(problem.type, total);
+    weight = Array(problem.computed(), total);
     from.support.move(is_dense.data(), offsets.data(), index.data(), weight.data());
   }
 };
@@ -97,7 +97,7 @@ struct BackwardResult {
         value(problem.type, static_cast<int64_t>(problem.by_value.value.size())),
         alpha(Type::kFloat64, problem.rows()),
         slopes(Type::kFloat64, problem.rows()),
-        mask(problem.type, static_cast<int64_t>(problem.by_mask.value.size())) {
+        mask(problem.computed(), static_cast<int64_t>(problem.by_mask.value.size())) {
     for (size_t i = 0; i < problem.by_mask.value.size(); ++i) mask.set(static_cast<int64_t>(i), 0);
   }
   bool is_intact() const {
@@ -147,7 +147,11 @@ BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& prob
 struct Bars {
   double tensor, alpha;  // errors, as shares of the largest number
 };
-Bars bars_of(Type type) { return type == Type::kFloat64 ? Bars{1e-10, 1e-10} : Bars{2e-5, 1e-4}; }
+// Half precision differs from float by the rounding of what is written, and nothing else.
+Bars bars_of(Type type) {
+  if (type == Type::kFloat64) return {1e-10, 1e-10};
+  return {2e-5 + (type == Type::kFloat32 ? 0 : 1.01 * precision(type).rounding), 1e-4};
+}
 
 // Numbers that should be NaN must be; others may where `spares_nan`.
 void check_near(const std::string& text, const char* what, const Array& got, const Expected& want,
@@ -193,7 +197,7 @@ void check_state(const std::string& text, const AttentionProblem& problem, const
                   : is_out        ? 0
                                   : scale * weight_at(s - max - c, problem.alpha_of(row) - 1));
     }
-    if (!is_row_near(p, problem.weights(row), bars_of(problem.type).tensor)) wrong = row;
+    if (!is_row_near(p, problem.weights(row), bars_of(problem.computed()).tensor)) wrong = row;
   }
   const int64_t at = std::max<int64_t>(wrong, 0);
   CHECK(wrong < 0, "%s: the state of row %lld is %.9g, %.9g, %.9g", text.c_str(),
@@ -217,7 +221,7 @@ void check_support(const std::string& text, const AttentionProblem& problem,
       total += p[j] = support.weight[at];
       last = j;
     }
-    const double bar = bars_of(problem.type).tensor;
+    const double bar = bars_of(problem.computed()).tensor;
     is_good = is_good && is_row_near(p, problem.weights(row), bar) &&
               (last < 0 || !(std::fabs(total - 1) > bar));
     if (!is_good) wrong = row;
@@ -256,7 +260,7 @@ std::vector<bool> check_blocks(const std::string& text, const AttentionProblem& 
 
 void check_gradients(const std::string& text, const AttentionProblem& problem,
                      const BackwardResult& got, bool has_all) {
-  const Bars bars = bars_of(problem.type);
+  const Bars bars = bars_of(problem.type), exact = bars_of(problem.computed());
   // Rows of NaN may reach keys that they do not see.
   const bool spares_nan = problem.has_nan && problem.is_causal;
   CHECK(got.is_intact(), "%s: wrote outside its memory", text.c_str());
@@ -264,10 +268,10 @@ void check_gradients(const std::string& text, const AttentionProblem& problem,
   check_near(text, "gradient of key", got.key, problem.by_key, bars.tensor, spares_nan);
   check_near(text, "gradient of value", got.value, problem.by_value, bars.tensor, spares_nan);
   if (!has_all) return;
-  check_near(text, "gradient of alpha", got.alpha, problem.by_alpha, bars.alpha);
-  check_near(text, "gradient of slope", got.slopes, problem.by_slope, bars.tensor);
+  check_near(text, "gradient of alpha", got.alpha, problem.by_alpha, exact.alpha);
+  check_near(text, "gradient of slope", got.slopes, problem.by_slope, exact.tensor);
   if (problem.has_bias())
-    check_near(text, "gradient of mask", got.mask, problem.by_mask, bars.tensor, spares_nan);
+    check_near(text, "gradient of mask", got.mask, problem.by_mask, exact.tensor, spares_nan);
 }
 
 void check_all(const Kernels& kernels, const AttentionProblem& problem) {
@@ -290,7 +294,7 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
   kernels.attention_forward(call);
   CHECK(alone == result->out, "%s: the output depends on what is saved", text.c_str());
   if (kernels.saves_weights(call.in)) {
-    Array weights(problem.type, problem.rows() * problem.k);
+    Array weights(problem.computed(), problem.rows() * problem.k);
     call.weights = weights.data();
     kernels.attention_forward(call);
     CHECK(weights.is_intact(), "%s: wrote outside its memory", text.c_str());

@@ -87,6 +87,7 @@ struct AttentionCase {
   MaskKind mask_kind = MaskKind::kNone;
   unsigned mask_dims = 0b1111;         // which of batch, head, row, column it has
   bool is_mask_transposed = false;     // columns before rows in memory
+  bool has_wide_mask = false;          // in the type computed in, beside others in half precision
   std::vector<int64_t> key_lengths{};  // per batch, or none
   bool has_slopes = false, is_causal = false, has_nan = false;
   int64_t window_left = -1, window_right = -1, window_position = 0;
@@ -96,6 +97,9 @@ struct AttentionCase {
   uint64_t seed = 0;
 
   bool is_double() const { return type == Type::kFloat64; }
+  // The type that kernels compute and save in, and that of an added mask.
+  Type computed() const { return is_double() ? type : Type::kFloat32; }
+  Type mask_type() const { return has_wide_mask ? computed() : type; }
   bool has_bias() const { return mask_kind == MaskKind::kAdded; }
   std::string text() const {
     char out[400];
@@ -154,7 +158,8 @@ class AttentionProblem : public AttentionCase {
 
   AttentionInput input(int threads) const {
     AttentionInput in{};
-    in.is_double = is_double();
+    in.type = type;
+    in.mask_type = mask_type();
     in.batch = batch, in.heads = heads, in.groups = groups;
     in.q = q, in.k = k, in.d = d, in.e = e;
     in.query = query_.view(), in.key = key_.view(), in.value = value_.view();
@@ -274,7 +279,7 @@ class AttentionProblem : public AttentionCase {
       set_strides(sizes, mask_dims, {0, 1, 3, 2}, mask_strides_);
     else
       std::copy(grad_mask_strides_, grad_mask_strides_ + 4, mask_strides_);
-    bias_.reset(new Array(type, has_bias() ? mask_size_ : 0));
+    bias_.reset(new Array(mask_type(), has_bias() ? mask_size_ : 0));
     for (int64_t at = 0; at < mask_size_; ++at) {
       const bool is_out = random_.below(4) == 0;
       if (has_bias())
@@ -388,7 +393,7 @@ class AttentionProblem : public AttentionCase {
     by_query.use(by_mask.size * scale() * largest(keys_));
     by_key.use(by_mask.size * scale() * largest(queries_));
     // The logarithm of a weight of 1 is zero up to rounding.
-    by_alpha.use(by_mask.size * precision(type).rounding);
+    by_alpha.use(by_mask.size * precision(computed()).rounding);
     for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_mask})
       x->use_values();
   }

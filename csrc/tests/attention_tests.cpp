@@ -301,6 +301,18 @@ TEST(attention_any) {
         static_cast<long long>(rows));
 }
 
+// The same in half precision, of inputs, outputs and gradients, on every route.
+TEST(attention_half_precision) {
+  for (uint64_t seed = 3000; seed < 3060; ++seed) {
+    AttentionCase a = any_case(seed);
+    a.type = seed % 2 ? Type::kBFloat16 : Type::kFloat16;
+    a.alphas = alphas_of(a.type);
+    a.has_wide_mask = seed % 4 < 2;
+    a.has_nan = seed % 7 == 0;
+    check_all(a);
+  }
+}
+
 TEST(limits_do_not_change_attention) {
   for (const Type type : {Type::kFloat32, Type::kFloat64})
     for (const double alpha : {1., 1.05, 1.5, 2.})
@@ -339,6 +351,7 @@ TEST(threads_do_not_change_attention) {
     if (seed % 3 == 0)
       a.mask_kind = MaskKind::kAdded, a.mask_dims = static_cast<unsigned>(seed / 3 * 5 % 16);
     if (seed % 3 == 1) a.q = 700, a.k = 25, a.batch = 1, a.heads = a.groups = 2;
+    if (seed % 4 == 3) a.type = Type::kBFloat16, a.alphas = alphas_of(a.type);
     if (!a.key_lengths.empty()) a.key_lengths.assign(static_cast<size_t>(a.batch), a.k / 2);
     const AttentionProblem problem(a);
     for (const Kernels* kernels : sets()) {
@@ -357,7 +370,7 @@ TEST(threads_do_not_change_attention) {
               run_forward(*kernels, problem, wanted, is_out ? a.row_limit : kNoRowLimit, threads);
           const ForwardResult& expected = is_out ? *one_out : *one;
           CHECK(result->out == expected.out && result->state == expected.state &&
-                    result->has_same_support(expected, precision(a.type).bytes),
+                    result->has_same_support(expected, precision(a.computed()).bytes),
                 "%s: %d threads give another result", text.c_str(), threads);
         }
         const auto again = [&](bool with_all) {

@@ -15,7 +15,8 @@ class Codes {
         codes_(static_cast<size_t>(in.batch * in.groups * panels_ * size_)),
         bounds_(Type::kFloat32, in.batch * in.groups * 3 * row_) {
     for (int64_t i = 0; i < in.batch * in.groups * 3 * row_; ++i) bounds_.set(i, 0);
-    kernels.code_keys({.key = in.key,
+    kernels.code_keys({.type = in.type,
+                       .key = in.key,
                        .batch = in.batch,
                        .groups = in.groups,
                        .first = 0,

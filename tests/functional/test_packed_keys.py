@@ -153,11 +153,11 @@ def test_threads_and_instruction_sets_change_nothing(isa):
 
 def state(packed):
     """What the kernels read."""
-    codes = packed.codes(*packed.stored().shape[:2])
+    codes = packed.codes(*packed.to_dense().shape[:2])
     panels = -(-len(packed) // 16)
     if codes["codes"] is None:
-        return [packed.stored()]
-    return [packed.stored(), codes["codes"][:, :, :panels], codes["code_bounds"][..., :panels]]
+        return [packed.to_dense()]
+    return [packed.to_dense(), codes["codes"][:, :, :panels], codes["code_bounds"][..., :panels]]
 
 
 def assert_same_state(packed, key):
@@ -198,10 +198,19 @@ def test_truncating_reordering_and_repeating_is_packing_from_scratch():
 def test_memory_grows_ahead_of_need():
     packed = PackedKeys(randn((1, 1, 1000, 8)))
     packed.append(randn((1, 1, 1, 8)))
-    before = packed.stored().data_ptr()
+    before = packed.to_dense().data_ptr()
     for _ in range(100):
         packed.append(randn((1, 1, 1, 8)))
-    assert packed.stored().data_ptr() == before
+    assert packed.to_dense().data_ptr() == before
+
+
+def test_large_codes_are_those_of_small_ones():
+    key = randn((1, 1, 70_000, 64))
+    packed = PackedKeys(key[:, :, :100])
+    packed.append(key[:, :, 100:])
+    query, value = randn((1, 1, 1, 64)), key[..., :4]
+    assert torch.equal(entmax_attention(query, packed, value), entmax_attention(query, key, value))
+    assert_same_state(packed, key)
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 2, 3)], ids=str)

@@ -181,8 +181,11 @@ def test_tensors_that_kernels_cannot_read_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             cpu.attention_forward(AttentionProblem(**{**options, **changed}), keep=False)
-    with pytest.raises(TypeError, match=r"float32 or float64; got torch.float16"):
+    with pytest.raises(ValueError, match=r"key must have rank 4, torch.float16.*got torch.float32"):
         cpu.attention_forward(AttentionProblem(**{**options, "query": x.half()}), keep=False)
+    integers = dict.fromkeys(("query", "key", "value"), x.long())
+    with pytest.raises(TypeError, match=r"torch.bfloat16.*got torch.int64"):
+        cpu.attention_forward(AttentionProblem(**{**options, **integers}), keep=False)
 
 
 def test_a_call_without_the_extension_says_why(monkeypatch):

@@ -118,9 +118,9 @@ def _unpack(
     """Return packed keys as a tensor, values, and the packed keys if their codes can be used."""
     is_cast = query.is_cpu and torch.is_autocast_enabled("cpu")
     is_coded = packed.is_coded and not is_cast
-    key = packed.stored() if is_coded else packed.to_dense()
+    key = packed.to_dense()
     if isinstance(value, PackedKeys):
-        value = packed.to_dense()
+        value = key
     return key, value, packed if is_coded else None
 
 
@@ -208,7 +208,10 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     if alpha.dim() != 4 or alpha.dtype != torch.float64:
         changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
-        changed["mask"] = mask.to(dtype)
+        # A mask in float32 keeps its digits beside inputs in half precision.
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        if mask.dtype != wide:
+            changed["mask"] = mask.to(wide)
     if slopes is not None:
         changed["slopes"] = slopes.double().contiguous()
     if problem.sinks is not None:
@@ -228,7 +231,8 @@ def check_scale(scale: float) -> None:
     """Raise unless the factor is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
-    if not math.isfinite(scale):
+    # A number of a module may be symbolic to the compiler, which cannot ask this of it.
+    if not torch.compiler.is_compiling() and not math.isfinite(scale):
         raise ValueError(f"scale must be finite; got {scale}.")
 
 

@@ -42,9 +42,7 @@ class PackedKeys:
         self._lead: tuple[int, ...] = tuple(key.shape[:-2])
         self.dtype = key.dtype
         self._is_coded = key.dtype != torch.float64 and can_code(key.device)
-        # Half precision is widened once here, not in every call.
-        dtype = torch.float32 if self._is_coded else key.dtype
-        self._keys = GrowingRows(self._as_rows(key), dtype=dtype)
+        self._keys = GrowingRows(self._as_rows(key), dtype=key.dtype)
         self._codes: Tensor | None = None
         self._bounds: Tensor | None = None
         self._code(0)
@@ -80,11 +78,7 @@ class PackedKeys:
         return f"PackedKeys(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.device})"
 
     def to_dense(self) -> Tensor:
-        """Return the keys ``(..., h, k, d)`` in their dtype; do not write to them."""
-        return self.stored().to(self.dtype)
-
-    def stored(self) -> Tensor:
-        """Return a view of the keys in the dtype that kernels read: float32 for half precision."""
+        """Return a view of the keys ``(..., h, k, d)``; do not write to them."""
         rows = self._keys.rows()
         return rows if len(self._lead) == 2 else rows.reshape(self.shape)
 

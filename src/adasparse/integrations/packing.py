@@ -58,17 +58,17 @@ class PackedMask(Tensor):
         longest: int | None = None,
     ) -> "PackedMask":
         """Describe the mask of ``length`` tokens."""
-        mask: PackedMask = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        mask: PackedMask = Tensor._make_wrapper_subclass(
             cls, (1, 1, length, length), dtype=torch.bool, device=offsets.device
         )
         mask.offsets, mask.is_causal = offsets, is_causal
         mask.window, mask.longest = window, longest
         return mask
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operation on the matrix."""
@@ -84,6 +84,6 @@ class PackedMask(Tensor):
             self.offsets, self.shape[-1], is_causal=self.is_causal, window=self.window
         )
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """Name the sizes alone."""
         return f"PackedMask({len(self.offsets) - 1} sequences, {self.shape[-1]} tokens)"

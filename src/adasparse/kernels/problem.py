@@ -29,8 +29,9 @@ class AttentionProblem:
     and the ``k_s`` keys that it uses alone, the last query at the last key (``position = k_s -
     q_s``), without a mask.
 
-    ``functional`` fills it with the caller's dtypes. Kernels receive it converted: one compute
-    dtype with a contiguous last dimension, ``alpha`` of rank 4, ``slopes`` and ``sinks`` in
+    ``functional`` fills it with the caller's dtypes. Kernels receive it converted: one dtype
+    with a contiguous last dimension, which is half precision only where they accept it, a float
+    mask in that dtype or the one computed in, ``alpha`` of rank 4, ``slopes`` and ``sinks`` in
     float64.
 
     Args:
@@ -120,7 +121,7 @@ NO_CODES: dict[str, None] = {"codes": None, "code_bounds": None}
 class AttentionGradients:
     """Gradients with respect to the fields of the same name; None where not asked for.
 
-    ``alpha``, ``slopes`` and ``sinks`` are in float64, ``mask`` in the dtype of the query.
+    ``alpha``, ``slopes`` and ``sinks`` are in float64, ``mask`` in the dtype of the query or wider.
     """
 
     query: Tensor | None = None

@@ -10,6 +10,7 @@ from adasparse.kernels.cpu.attention import (
 from adasparse.kernels.cpu.losses import SavedLoss, empty_loss_saved, loss_backward, loss_forward
 from adasparse.kernels.cpu.native import (
     available_isas,
+    has_int8_products,
     has_openmp,
     is_available,
     isa,
@@ -21,11 +22,15 @@ from adasparse.kernels.cpu.native import (
 from adasparse.kernels.cpu.packed import SavedPacked, attention_backward, attention_forward
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
+#: Attention in bfloat16 and float16 is read and written as it is.
+accepts_half_precision = True
+
 __all__ = [
     "SavedLoss",
     "SavedPacked",
     "SavedSupport",
     "SavedWeights",
+    "accepts_half_precision",
     "attention_backward",
     "attention_forward",
     "attention_only_scores",
@@ -35,6 +40,7 @@ __all__ = [
     "empty_loss_saved",
     "entmax_backward",
     "entmax_forward",
+    "has_int8_products",
     "has_openmp",
     "is_available",
     "isa",

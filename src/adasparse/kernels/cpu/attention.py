@@ -12,6 +12,7 @@ from torch import Tensor
 
 from adasparse.kernels.cpu import native
 from adasparse.kernels.cpu.codes import code_arguments
+from adasparse.kernels.cpu.rows import type_of
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem, SparseRows
 
 
@@ -50,6 +51,11 @@ class SavedSupport:
 _NO_STRIDES: tuple[int, ...] = (0, 0, 0, 0)
 
 
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that kernels compute and save in, for tensors of ``dtype``."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def rows_of(x: Tensor, dtype: torch.dtype, name: str) -> tuple[int, tuple[int, ...]]:
     """Return address and strides of ``(b, h, n, size)`` whose last dimension is contiguous."""
     strides = x.stride()
@@ -76,8 +82,6 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     query, key, value, mask = problem.query, problem.key, problem.value, problem.mask
     native.check_available()
     dtype = query.dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"attention kernels take float32 or float64; got {dtype}.")
     query_data, query_strides = rows_of(query, dtype, "query")
     key_data, key_strides = rows_of(key, dtype, "key")
     value_data, value_strides = rows_of(value, dtype, "value")
@@ -103,17 +107,20 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
     if alpha.dtype != torch.float64:
         raise ValueError(f"alpha must be float64; got {alpha.dtype}.")
     kind, mask_data, mask_strides = native.extension.MaskKind.NONE, 0, _NO_STRIDES
+    element = mask_element = type_of(query)
     if mask is not None:
         is_bool = mask.dtype == torch.bool
-        if not is_bool and mask.dtype != dtype:
-            raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
+        if not is_bool:
+            if mask.dtype not in (dtype, compute_dtype(dtype)):
+                raise ValueError(f"the mask must be bool or {dtype}; got {mask.dtype}.")
+            mask_element = type_of(mask)
         kind = native.extension.MaskKind.BOOL if is_bool else native.extension.MaskKind.ADDED
         mask_data, mask_strides = mask.data_ptr(), _broadcast_strides(mask, (batch, heads, q, k))
     codes = {}
-    if problem.codes is not None and problem.code_bounds is not None and dtype == torch.float32:
+    if problem.codes is not None and problem.code_bounds is not None and dtype != torch.float64:
         codes = code_arguments(problem.codes, problem.code_bounds)
     return native.extension.AttentionInput(
-        is_double=dtype == torch.float64,
+        type=element,
         batch=batch,
         heads=heads,
         groups=groups,
@@ -130,6 +137,7 @@ def input_of(problem: AttentionProblem) -> "native.extension.AttentionInput":
         alpha=alpha.data_ptr(),
         alpha_strides=_broadcast_strides(alpha, (batch, heads, q, 1)),
         mask_kind=kind,
+        mask_type=mask_element,
         mask=mask_data,
         mask_strides=mask_strides,
         key_lengths=native.address(problem.key_lengths, torch.int64),
@@ -162,7 +170,7 @@ def _arranged(
     places = {"offsets": offsets.data_ptr(), "is_dense": is_dense.data_ptr()}
     size = support.arrange(input=arguments, keeps_all=keeps_all, **places)
     index = torch.empty(size, dtype=torch.int32)
-    weight = torch.empty(size, dtype=problem.query.dtype)
+    weight = torch.empty(size, dtype=compute_dtype(problem.query.dtype))
     support.move(index=index.data_ptr(), weight=weight.data_ptr(), **places)
     return {"offsets": offsets, "index": index, "weight": weight, "is_dense": is_dense}
 
@@ -188,7 +196,9 @@ def empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
 def attention_forward(
     problem: AttentionProblem, *, keep: bool, support_bytes: int | None = None
 ) -> tuple[Tensor, SavedWeights | SavedSupport | None]:
-    """See ``AttentionKernels.attention_forward``; in float32 or float64.
+    """See ``AttentionKernels.attention_forward``; any floating dtype.
+
+    Half precision is read as it is and computed in float32, in which weights are saved, too.
 
     Args:
         problem: The call.
@@ -205,9 +215,9 @@ def attention_forward(
         return out, None
     sinks = None
     if problem.sinks is not None:
-        sinks = torch.empty(batch, heads, q, dtype=out.dtype)
+        sinks = torch.empty(batch, heads, q, dtype=compute_dtype(out.dtype))
     if native.extension.saves_weights(arguments):
-        weights = torch.empty(batch, heads, q, problem.key.shape[2], dtype=out.dtype)
+        weights = torch.empty(batch, heads, q, problem.key.shape[2], dtype=compute_dtype(out.dtype))
         native.extension.attention_forward(
             arguments,
             out=address,
@@ -268,7 +278,7 @@ def attention_backward(
     by_mask: Tensor | None = None
     mask_strides = _NO_STRIDES
     if "mask" in needs and mask is not None:
-        by_mask = torch.zeros(mask.shape, dtype=query.dtype)
+        by_mask = torch.zeros(mask.shape, dtype=compute_dtype(query.dtype))
         mask_strides = by_mask.expand(*rows, key.shape[2]).stride()
     grad_data, grad_strides = rows_of(grad, query.dtype, "grad")
     call = native.extension.AttentionBackward(
@@ -326,7 +336,7 @@ def attention_rescored(problem: AttentionProblem) -> Tensor:
     arguments = input_of(problem)
     batch, heads, q, _ = problem.query.shape
     out = empty_rows((batch, heads, q, problem.value.shape[-1]), problem.query)
-    rescored = torch.zeros(batch, heads, q, dtype=torch.int64)
+    rescored = torch.full((batch, heads, q), problem.key.shape[2])
     native.extension.attention_forward(
         arguments, out=out.data_ptr(), out_strides=out.stride(), rescored=rescored.data_ptr()
     )

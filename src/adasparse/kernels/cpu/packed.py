@@ -44,7 +44,7 @@ class SavedPacked:
 def attention_forward(
     problem: AttentionProblem, *, keep: bool, support_bytes: int | None = None
 ) -> tuple[Tensor, SavedWeights | SavedSupport | SavedPacked | None]:
-    """See ``AttentionKernels.attention_forward``; in float32 or float64.
+    """See ``AttentionKernels.attention_forward``.
 
     Args:
         problem: The call.
@@ -84,8 +84,9 @@ def _packed_forward(
         return out, None
     rows, n = heads * total, len(offsets.used)
     state = torch.empty(rows, 3, dtype=torch.float64)
-    weights = out.new_empty(call.weights_size())
-    sinks = None if problem.sinks is None else out.new_empty(rows)
+    dtype = attention.compute_dtype(out.dtype)
+    weights = torch.empty(call.weights_size(), dtype=dtype)
+    sinks = None if problem.sinks is None else torch.empty(rows, dtype=dtype)
     call.forward(
         out=out.data_ptr(),
         out_strides=out.stride(),
@@ -99,7 +100,7 @@ def _packed_forward(
     is_dense = torch.empty(n, heads, dtype=torch.uint8)
     places = {"offsets": starts.data_ptr(), "is_dense": is_dense.data_ptr()}
     size = call.arrange(**places)
-    index, weight = torch.empty(size, dtype=torch.int32), out.new_empty(size)
+    index, weight = torch.empty(size, dtype=torch.int32), torch.empty(size, dtype=dtype)
     call.move(index=index.data_ptr(), weight=weight.data_ptr(), **places)
     saved = SavedPacked(
         weights=weights,
