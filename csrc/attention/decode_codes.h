@@ -37,6 +37,7 @@ inline void code_keys(const KeyCoding& a) {
 
 // Whether the queries of a group are screened: by what is known before.
 inline bool screens_group(const AttentionInput& in, int64_t group) {
+  if (in.softcap > 0) return false;  // bounds are those of products
   const int64_t b = group / in.groups, shared = in.heads / in.groups;
   if (columns_of(in, length_of(in, b), 0, in.q).count < kDecodedCodes) return false;
   for (int64_t h = group % in.groups * shared; h < (group % in.groups + 1) * shared; ++h)

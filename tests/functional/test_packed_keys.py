@@ -53,6 +53,8 @@ OPTIONS = {
     "steep": {"alpha": 3.0},
     "dropout": {"dropout_p": 0.3},
     "scale": {"scale": -0.4},
+    "softcap": {"softcap": 2.0},
+    "sinks": {"sinks": torch.tensor([-1.0, 0.0, 1.0, 4.0])},
 }
 
 
