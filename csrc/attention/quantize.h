@@ -20,10 +20,11 @@ inline int64_t code_panels(int64_t keys) { return (keys + kCodeKeys - 1) / kCode
 // The panels of one head of keys: arrays with an element per panel, filled up to whole vectors so
 // that bounds can be computed a vector at a time.
 struct CodedKeys {
-  const uint8_t* codes;   // (panels, code_size / 4, 16, 4)
-  const float* scale;     // key = scale * code + residual
-  const float* residual;  // at least the norm of the residual of any key of the panel
-  const float* norm;      // at least the norm of any key
+  const uint8_t* codes;        // (panels, code_size / 4, 16, 4)
+  const float* scale;          // key = scale * code + residual
+  const float* residual;       // at least the norm of the residual of any key of the panel
+  const float* norm;           // at least the norm of any key
+  const float* query_channel;  // what features of queries are multiplied with, or null
 };
 struct PanelBounds {
   float scale, residual, norm;
@@ -65,6 +66,36 @@ inline float largest_feature(const float* rows, int64_t stride, int64_t count, i
       top = max(max(x, -x), top);
     }
   return any(nan) ? std::numeric_limits<float>::quiet_NaN() : max_lanes<float>(top);
+}
+
+// Raises the largest number of each channel so far by those of more keys.
+inline void raise_channels(const float* keys, int64_t stride, int64_t count, int64_t d,
+                           float* largest) {
+  constexpr int width = Lanes<float>::count;
+  for (int64_t t = 0; t < d; t += width) {
+    Vec<float> top = load_features(largest, nullptr, t, d);
+    for (int64_t j = 0; j < count; ++j) {
+      const Vec<float> x = load_features(keys + j * stride, nullptr, t, d);
+      top = max(max(x, -x), top);  // never NaN
+    }
+    store_part(largest + t, top, static_cast<int>(smaller<int64_t>(width, d - t)));
+  }
+}
+// Factors for the features of keys, in place of the largest numbers of their channels, and the
+// inverses for those of queries: powers of two, which leave products as they are. A channel that is
+// much larger than the others would leave them few of the 256 codes; half of the excess, in
+// logarithms, moves over to the queries.
+inline void balance_channels(int64_t d, float* by_key, float* by_query) {
+  double total = 0;
+  for (int64_t t = 0; t < d; ++t) total += static_cast<double>(by_key[t]);
+  const float mean = static_cast<float>(total / static_cast<double>(d));
+  for (int64_t t = 0; t < d; ++t) {
+    const float excess = by_key[t] / mean;
+    const bool is_moved = excess > kBalancedExcess && excess <= 1e6f;
+    const int power = is_moved ? std::ilogb(excess) / 2 : 0;
+    by_key[t] = std::ldexp(1.f, -power);
+    by_query[t] = std::ldexp(1.f, power);
+  }
 }
 
 typedef int8_t CodeVector __attribute__((vector_size(kVectorBytes / 4)));

@@ -20,7 +20,8 @@ inline CodedKeys codes_at(const CodesOf& codes, int64_t b, int64_t g) {
   return {.codes = codes.codes + b * codes.strides[0] + g * codes.strides[1],
           .scale = bounds,
           .residual = bounds + codes.bound_strides[2],
-          .norm = bounds + 2 * codes.bound_strides[2]};
+          .norm = bounds + 2 * codes.bound_strides[2],
+          .query_channel = nullptr};
 }
 
 // The codes of all heads of keys of a call, if any of its heads may be screened: those that came
@@ -33,20 +34,33 @@ class ScreenedKeys {
         head_bytes_(code_panels(in.k) * kCodeKeys * code_size(in.d)),
         codes_(is_wanted && !in.codes.codes ? in.batch * in.groups * head_bytes_ : 1),
         bounds_(is_wanted && !in.codes.codes ? in.batch * in.groups * panels_ * 3 : 1),
+        channels_(is_wanted && !in.codes.codes ? in.batch * in.groups * 2 * in.d : 1),
         is_wanted_(is_wanted) {
     if (!is_wanted || in.codes.codes) return;
+    parallel_for(in.batch * in.groups, 1, in.threads, [&](int64_t head, int64_t) {
+      const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
+      WideRows<float> wide(in.type, kCodeKeys, in.d);
+      float* channel = channels_.get() + head * 2 * in.d;
+      fill(channel, in.d, 0.f);
+      for (int64_t j = 0; j < in.k; j += kCodeKeys) {
+        const int64_t count = smaller<int64_t>(kCodeKeys, in.k - j);
+        raise_channels(wide.read(keys.from(j), count, in.d), wide.stride, count, in.d, channel);
+      }
+      balance_channels(in.d, channel, channel + in.d);
+    });
     const int64_t panels = code_panels(in.k),
                   tasks = (panels + kCodedTogether - 1) / kCodedTogether;
     parallel_for(in.batch * in.groups * tasks, 1, in.threads, [&](int64_t task, int64_t) {
       const int64_t head = task / tasks, first = task % tasks * kCodedTogether;
       const Rows<float> keys = rows_at<float>(in, in.key, head / in.groups, head % in.groups);
       WideRows<float> wide(in.type, kCodeKeys, in.d);
+      const float* channel = channels_.get() + head * 2 * in.d;
       float* bounds = bounds_.get() + head * panels_ * 3;
       for (int64_t p = first; p < smaller(panels, first + kCodedTogether); ++p) {
         const int64_t count = smaller<int64_t>(kCodeKeys, in.k - p * kCodeKeys);
         const float* from = wide.read(keys.from(p * kCodeKeys), count, in.d);
         const PanelBounds panel =
-            code_panel(from, wide.stride, count, in.d, nullptr,
+            code_panel(from, wide.stride, count, in.d, channel,
                        codes_.get() + head * head_bytes_ + p * kCodeKeys * code_size(in.d));
         bounds[p] = panel.scale;
         bounds[panels_ + p] = panel.residual;
@@ -59,10 +73,14 @@ class ScreenedKeys {
   }
   // Null codes where keys are not screened.
   CodedKeys at(int64_t group) const {
-    if (!is_wanted_) return {nullptr, nullptr, nullptr, nullptr};
+    if (!is_wanted_) return {};
     if (in_.codes.codes) return codes_at(in_.codes, group / in_.groups, group % in_.groups);
     const float* bounds = bounds_.get() + group * panels_ * 3;
-    return {codes_.get() + group * head_bytes_, bounds, bounds + panels_, bounds + 2 * panels_};
+    return {.codes = codes_.get() + group * head_bytes_,
+            .scale = bounds,
+            .residual = bounds + panels_,
+            .norm = bounds + 2 * panels_,
+            .query_channel = channels_.get() + (2 * group + 1) * in_.d};
   }
 
   static constexpr int64_t kChunkPanels = kChunkKeys / kCodeKeys;
@@ -73,12 +91,14 @@ class ScreenedKeys {
   int64_t panels_, head_bytes_;
   Scratch<uint8_t> codes_;
   Scratch<float> bounds_;
+  Scratch<float> channels_;  // factors of the features of keys, then those of queries
   bool is_wanted_;
 };
 
 // Whether keys are worth coding: maps are sparse, rows long, and queries enough to use the codes.
 inline bool may_screen(const AttentionInput& in) {
   if (in.is_double() || screening() == Screening::kOff || !has_code_products()) return false;
+  if (in.softcap > 0) return false;  // bounds are those of products
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
          (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);
@@ -93,10 +113,11 @@ class ScreenedStrip {
 
   explicit ScreenedStrip(int64_t d) : row_(code_size(d)), queries_(kStripRows * row_) {}
 
-  void start(const float* queries, int64_t stride, int64_t rows, int64_t d, float scale) {
+  void start(const float* queries, int64_t stride, int64_t rows, int64_t d, float scale,
+             const float* channel) {
     for (int64_t r = 0; r < rows; ++r) {
       const CodedQuery query =
-          code_query(queries + r * stride, d, nullptr, queries_.get() + r * row_);
+          code_query(queries + r * stride, d, channel, queries_.get() + r * row_);
       bounds_[r] = bounds_of(query, d, scale);
       start_[r] = bounds_[r].start;
     }
@@ -133,6 +154,18 @@ class ScreenedStrip {
       for (int64_t j = g; j < n; j += kCodeGroups) top = max(load(low + j), top);
       store(maxima + g, top);
     }
+  }
+
+  // The number of n scores of row r, for keys from `first` on, that their codes could not show to
+  // be below the cut.
+  int64_t count_unclear(const CodedKeys& keys, int64_t r, const float* scores, int64_t n,
+                        int64_t first, float cut) const {
+    alignas(64) float bound[kPanels];
+    for (int64_t p = 0; p < kPanels; p += Lanes<float>::count)
+      store(bound + p, bound_at(keys, r, first / kCodeKeys + p));
+    int64_t count = 0;
+    for (int64_t j = 0; j < n; ++j) count += scores[j] > cut - 2 * bound[j / kCodeKeys];
+    return count;
   }
 
   // Raises the bound of the normalizer of row r from its largest lower bounds so far.

@@ -154,7 +154,7 @@ struct Candidates {
     bound = to;
     // Rounded down a little: an extra candidate costs nothing, a lost one would be wrong. Settling
     // may go back by a step.
-    cut = static_cast<T>(to - 1 / eps - kSettledStep - 1e-6 * (std::fabs(to) + 1 / eps));
+    cut = static_cast<T>(to - kSettledStep - (1 + 1e-5) / eps - 1e-6 * std::fabs(to));
   }
 
   // Takes n scores, a multiple of kTileScores, of columns from `first` on.

@@ -45,17 +45,24 @@ struct Problem {
         queries(kQueries * d),
         keys(kKeys * d),
         panels(panel_size()),
+        by_key(d),
+        by_query(d),
         query_codes(kQueries * code_size(d)),
         codes(code_panels(kKeys) * kCodeKeys * code_size(d)) {}
   int64_t panel_size() const { return round_up(kKeys, kPanel<float>) * d; }
 
-  void code(float score_scale) {
+  void code(float score_scale, bool is_balanced) {
+    fill(by_key.get(), d, 0.f);
+    raise_channels(keys.get(), d, kKeys, d, by_key.get());
+    balance_channels(d, by_key.get(), by_query.get());
+    const float* key_channel = is_balanced ? by_key.get() : nullptr;
+    const float* query_channel = is_balanced ? by_query.get() : nullptr;
     for (int64_t p = 0; p < code_panels(kKeys); ++p)
-      panel[p] = code_panel(keys.get() + p * kCodeKeys * d, d, kCodeKeys, d, nullptr,
+      panel[p] = code_panel(keys.get() + p * kCodeKeys * d, d, kCodeKeys, d, key_channel,
                             codes.get() + p * kCodeKeys * code_size(d));
     for (int64_t i = 0; i < kQueries; ++i) {
       query[i] =
-          code_query(queries.get() + i * d, d, nullptr, query_codes.get() + i * code_size(d));
+          code_query(queries.get() + i * d, d, query_channel, query_codes.get() + i * code_size(d));
       bounds[i] = bounds_of(query[i], d, score_scale);
       start[i] = bounds[i].start;
       for (int64_t p = 0; p < code_panels(kKeys); ++p) {
@@ -82,7 +89,7 @@ struct Problem {
 
   static constexpr int64_t kFloatRow = 64;
   int64_t d;
-  Scratch<float> queries, keys, panels;
+  Scratch<float> queries, keys, panels, by_key, by_query;
   Scratch<int8_t> query_codes;
   Scratch<uint8_t> codes;
   PanelBounds panel[kKeys / kCodeKeys];
@@ -126,13 +133,13 @@ void check_pair(const Problem& x, int64_t i, int64_t j, float score_scale) {
         static_cast<long long>(d), rounded, low, bound);
 }
 
-// A million pairs over all instruction sets together take about a second.
+// A million pairs, with and without balanced channels; they take about a second.
 ISA_TEST(code_bounds) {
   const ForcedScreening forced;
   if (!has_code_products()) return;
   Random random(11);
   constexpr int64_t sizes[] = {1, 3, 4, 5, 16, 31, 32, 33, 64, 65, 80, 128};
-  for (int round = 0; round < 27; ++round)
+  for (int round = 0; round < 28; ++round)
     for (const int64_t d : sizes)
       for (int kind = 0; kind < kKinds; ++kind) {
         Problem x(d);
@@ -140,7 +147,7 @@ ISA_TEST(code_bounds) {
         make_rows(random, random.below(3) ? kNormal : static_cast<Kind>(kind), x.kQueries, d,
                   x.queries.get());
         const float scale = round % 3 ? static_cast<float>(1 / std::sqrt(d)) : -2.5f;
-        x.code(scale);
+        x.code(scale, round % 2);
         for (int64_t i = 0; i < x.kQueries; ++i)
           for (int64_t j = 0; j < x.kKeys; ++j) check_pair(x, i, j, scale);
       }

@@ -85,6 +85,7 @@ def kernels() -> dict[str, Any]:
         "isas": cpu.available_isas(),
         "isa_override": os.environ.get("ADASPARSE_ISA"),
         "openmp": cpu.has_openmp(),
+        "int8": cpu.has_int8_products(),
     }
 
 

@@ -204,6 +204,15 @@ def test_memory_grows_ahead_of_need():
     assert packed.to_dense().data_ptr() == before
 
 
+def test_large_codes_are_those_of_small_ones():
+    key = randn((1, 1, 70_000, 64))
+    packed = PackedKeys(key[:, :, :100])
+    packed.append(key[:, :, 100:])
+    query, value = randn((1, 1, 1, 64)), key[..., :4]
+    assert torch.equal(entmax_attention(query, packed, value), entmax_attention(query, key, value))
+    assert_same_state(packed, key)
+
+
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 2, 3)], ids=str)
 def test_any_rank_is_packed(lead):
     key, value = randn((*lead, 600, 8)), randn((*lead, 600, 4))

@@ -82,3 +82,21 @@ def test_compiled_with_dynamic_length_and_a_mask_of_static_size():
         torch.testing.assert_close(
             attend_padded(x, mask), entmax_attention(x, x, x, attn_mask=mask)
         )
+
+
+def test_compiled_with_a_scale_that_is_symbolic():
+    """A number that modules hold is not constant under ``dynamic=True``; its check was no graph."""
+    torch._dynamo.reset()
+
+    class Attend(torch.nn.Module):
+        scale = 0.25
+
+        def forward(self, x):
+            return entmax_attention(x, x, x, scale=self.scale)
+
+    module = Attend()
+    module.scale = 0.3
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (9, 6):
+        x = torch.randn(2, 2, n, 4)
+        torch.testing.assert_close(compiled(x), module(x))

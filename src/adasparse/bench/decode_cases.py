@@ -137,7 +137,7 @@ def _call(function: Callable[..., Tensor], *arguments: object) -> Call:
 
 
 def _timed_cases() -> Iterator[DecodeCase]:
-    groups = (
+    groups: tuple[tuple[str, str, int, str, dict[int, float]], ...] = (
         ("heads", "8 heads", 8, PACKED, {4096: 2.0, 16384: 4.0, 65536: 6.0}),
         ("heads-plain", "8 heads", 8, PLAIN, {}),
         ("gqa", "32 heads on 8", 32, PACKED, {4096: 2.0, 16384: 4.0, 65536: 6.0}),

@@ -87,7 +87,7 @@ class GenerationCase:
             **comparison(known, ours, settings, calls_of_each=self.num_tokens),
         }
 
-    def _config(self, kind: str) -> Any:
+    def _config(self, kind: Any) -> Any:
         from adasparse.longcontext.config import LongContextConfig
 
         return LongContextConfig(
@@ -183,7 +183,7 @@ class TrainedCase:
         from adasparse.longcontext.tasks import find_task
 
         model, recipe = load_task_run(run)
-        model = model.to(settings.device)
+        model.to(settings.device)  # type: ignore[arg-type]  # the types know no device names
         tokens = find_task(recipe.task).batch(settings.seed, 1, self.length).input_ids
         calls: list[AttentionCall] = []
         with torch.no_grad():

@@ -76,6 +76,7 @@ def _lines(report: dict[str, Any]) -> dict[str, dict[str, str]]:
             "present": "yes" if kernels["available"] else f"no: {kernels['missing_reason']}",
             "instruction set": kernels["isa"] or "-",
             "available": " ".join(kernels["isas"]) or "-",
+            "int8 dot products": "yes" if kernels["int8"] else "no",
             "ADASPARSE_ISA": kernels["isa_override"] or "not set",
             "threads": _threads(kernels),
         },

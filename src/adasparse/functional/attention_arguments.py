@@ -231,7 +231,8 @@ def check_scale(scale: float) -> None:
     """Raise unless the factor is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"scale must be a number; got {type(scale).__name__}.")
-    if not math.isfinite(scale):
+    # A number of a module may be symbolic to the compiler, which cannot ask this of it.
+    if not torch.compiler.is_compiling() and not math.isfinite(scale):
         raise ValueError(f"scale must be finite; got {scale}.")
 
 

@@ -9,7 +9,9 @@ from adasparse.integrations.huggingface import SparsityConfig, sparsify
 from support.architectures import ARCHITECTURES
 from support.processes import run_processes
 
-STEPS, LEARNING_RATE = 20, 1e-2
+#: Large learning rates amplify rounding, in dense models as well.
+LEARNING_RATE = 2e-3
+MODES = ("ddp", "fsdp2", "tp")
 #: Bar of the loss at every step.
 BAR = 1e-4
 
@@ -73,28 +75,24 @@ def losses_of_one_process(model, tokens):
         yield loss.item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("modes", "settings"),
-    [
-        (("ddp", "fsdp2", "tp"), {}),
-        pytest.param(("ddp", "fsdp2", "tp"), {"tie_heads": True}, marks=pytest.mark.slow),
-        pytest.param(("ddp", "fsdp2", "tp"), {"length_scale": "adaptive"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
+    "settings", [{}, {"tie_heads": True}, {"length_scale": "adaptive"}], ids=str
 )
-def test_the_loss_curve_is_that_of_one_process(modes, settings, tmp_path):
+def test_the_loss_curve_is_that_of_one_process(settings, tmp_path):
     torch.manual_seed(0)
     model = ARCHITECTURES["llama"].build()
     sparsify(model, SparsityConfig(**settings))
     model.save_pretrained(tmp_path)
     generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(3, model.config.vocab_size, (STEPS, 4, 12), generator=generator)
+    tokens = torch.randint(3, model.config.vocab_size, (4, 4, 12), generator=generator)
+    tokens = tokens.repeat(5, 1, 1)  # 20 steps
     torch.save(tokens, tmp_path / "tokens.pt")
     expected = list(losses_of_one_process(model.train(), tokens))
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
-    for output in run_processes(script, str(tmp_path), *modes):
+    for output in run_processes(script, str(tmp_path), *MODES):
         curves = json.loads(output.splitlines()[-1])
-        for mode in modes:
+        for mode in MODES:
             assert curves[mode] == pytest.approx(expected, abs=BAR), mode
     assert expected[-1] < expected[0]  # it learns

@@ -28,11 +28,12 @@ class PackedLayer(DynamicLayer):
         self.is_initialized = True
         self._show()
 
-    def _show(self) -> None:
-        """Set the attributes that models and other code of transformers read."""
+    def _show(self) -> tuple[Tensor, Tensor]:
+        """Set the attributes that models and other code of transformers read, and return them."""
         assert self._packed is not None and self._rows is not None
-        self.keys = with_packed(self._packed)
-        self.values = self._rows.rows()
+        keys, values = with_packed(self._packed), self._rows.rows()
+        self.keys, self.values = keys, values
+        return keys, values
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -43,8 +44,7 @@ class PackedLayer(DynamicLayer):
         assert self._packed is not None and self._rows is not None
         self._packed.append(key_states)
         self._rows.append(value_states)
-        self._show()
-        return self.keys, self.values
+        return self._show()
 
     def get_seq_length(self) -> int:
         """Return the number of keys."""

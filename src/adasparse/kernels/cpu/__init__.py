@@ -3,8 +3,6 @@
 from adasparse.kernels.cpu.attention import (
     SavedSupport,
     SavedWeights,
-    attention_backward,
-    attention_forward,
     attention_only_scores,
     attention_rescored,
     attention_support,
@@ -12,6 +10,7 @@ from adasparse.kernels.cpu.attention import (
 from adasparse.kernels.cpu.losses import SavedLoss, empty_loss_saved, loss_backward, loss_forward
 from adasparse.kernels.cpu.native import (
     available_isas,
+    has_int8_products,
     has_openmp,
     is_available,
     isa,
@@ -20,6 +19,7 @@ from adasparse.kernels.cpu.native import (
     use_isa,
     use_screening,
 )
+from adasparse.kernels.cpu.packed import SavedPacked, attention_backward, attention_forward
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
 #: Attention in bfloat16 and float16 is read and written as it is.
@@ -27,6 +27,7 @@ accepts_half_precision = True
 
 __all__ = [
     "SavedLoss",
+    "SavedPacked",
     "SavedSupport",
     "SavedWeights",
     "accepts_half_precision",
@@ -39,6 +40,7 @@ __all__ = [
     "empty_loss_saved",
     "entmax_backward",
     "entmax_forward",
+    "has_int8_products",
     "has_openmp",
     "is_available",
     "isa",

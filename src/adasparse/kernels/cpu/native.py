@@ -78,6 +78,11 @@ def use_isa(name: str) -> None:
     extension.use_isa(name)
 
 
+def has_int8_products() -> bool:
+    """Whether this processor multiplies int8 fast enough to screen scores with (VNNI)."""
+    return is_available() and extension.has_code_products()
+
+
 def screening() -> str:
     """Return whether attention screens its scores in int8: ``auto``, ``off`` or ``forced``."""
     return extension.screening() if is_available() else ""
