@@ -161,7 +161,12 @@ ADASPARSE_INLINE void store_narrow(Float16* to, FloatVector v) {
   const __m128i narrowed = _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT);
   std::memcpy(to, &narrowed, sizeof narrowed);
 #elif defined(__aarch64__)
-  const float16x4_t narrowed = vcvt_f16_f32(reinterpret_cast<float32x4_t>(v));
+  // One NaN of each sign, as narrow() has it, so that results do not depend on how rows are
+  // divided.
+  const UInt32Vector raw = reinterpret_cast<UInt32Vector>(v);
+  const UInt32Vector nan = (raw & 0x80000000u) | 0x7FC00000u;
+  const UInt32Vector number = is_nan(v) ? nan : raw;
+  const float16x4_t narrowed = vcvt_f16_f32(reinterpret_cast<float32x4_t>(number));
   std::memcpy(to, &narrowed, sizeof narrowed);
 #else
   for (int i = 0; i < Lanes<float>::count; ++i) narrow(v[i], to + i);
