@@ -9,6 +9,7 @@
 #include <array>
 
 #include "attention/arrange.h"
+#include "attention/packed.h"
 #include "dispatch.h"
 #include "parallel.h"
 #include "tuning.h"
@@ -18,8 +19,10 @@ using nb::literals::operator""_a;
 
 namespace {
 
+using adasparse::AttentionBackward;
 using adasparse::AttentionInput;
 using adasparse::MaskKind;
+using adasparse::PackedAttention;
 using adasparse::SavedSupport;
 using adasparse::Type;
 using Address = uintptr_t;               // 0 for a tensor that is not there
@@ -153,8 +156,9 @@ void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, i
                 const Strides& code_strides, Address code_bounds, const Strides& code_bound_strides,
                 Address alpha, const Strides& alpha_strides, MaskKind mask_kind, Type mask_type,
                 Address mask, const Strides& mask_strides, Address key_lengths, Address slopes,
-                double scale, bool is_causal, int64_t window_left, int64_t window_right,
-                int64_t window_position, double dropout_p, uint64_t seed, int threads) {
+                Address sinks, double scale, double softcap, bool is_causal, int64_t window_left,
+                int64_t window_right, int64_t window_position, double dropout_p, uint64_t seed,
+                int threads) {
   new (self) AttentionInput{
       .type = type,
       .batch = batch,
@@ -176,7 +180,9 @@ void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, i
       .mask_strides = {mask_strides[0], mask_strides[1], mask_strides[2], mask_strides[3]},
       .key_lengths = at<const int64_t>(key_lengths),
       .slopes = at<const double>(slopes),
+      .sinks = at<const double>(sinks),
       .scale = scale,
+      .softcap = softcap,
       .is_causal = is_causal,
       .window_left = window_left,
       .window_right = window_right,
@@ -188,8 +194,8 @@ void make_input(AttentionInput* self, Type type, int64_t batch, int64_t heads, i
 }
 
 void attention_forward(const AttentionInput& input, Address out, const Strides& out_strides,
-                       Address weights, Address state, SavedSupport* support, int64_t support_bytes,
-                       Address rescored) {
+                       Address weights, Address state, Address sink_weights, SavedSupport* support,
+                       int64_t support_bytes, Address rescored) {
   adasparse::current_kernels().attention_forward({
       .in = input,
       .out = writable_rows(out, out_strides),
@@ -198,6 +204,7 @@ void attention_forward(const AttentionInput& input, Address out, const Strides& 
       .rescored = at<int64_t>(rescored),
       .blocks = support ? support->blocks().data() : nullptr,
       .weights = at<void>(weights),
+      .sink_weights = at<void>(sink_weights),
       .row_limit = adasparse::row_limit_of(input, support_bytes),
       .dense_share = adasparse::dense_share_of(input),
       .is_scores_only = false,
@@ -213,6 +220,7 @@ void attention_support(const AttentionInput& input, SavedSupport& support) {
       .rescored = nullptr,
       .blocks = support.blocks().data(),
       .weights = nullptr,
+      .sink_weights = nullptr,
       .row_limit = adasparse::kNoRowLimit,
       .dense_share = 1,
       .is_scores_only = false,
@@ -228,6 +236,7 @@ void attention_scores(const AttentionInput& input) {
       .rescored = nullptr,
       .blocks = nullptr,
       .weights = nullptr,
+      .sink_weights = nullptr,
       .row_limit = 0,
       .dense_share = 0,
       .is_scores_only = true,
@@ -246,15 +255,15 @@ void move(SavedSupport& self, Address offsets, Address is_dense, Address index, 
             at<void>(weight));
 }
 
-void attention_backward(const AttentionInput& input, Address grad, const Strides& grad_strides,
-                        Address weights, Address state, Address offsets, Address index,
-                        Address weight, Address is_dense, Address grad_query,
-                        const Strides& grad_query_strides, Address grad_key,
-                        const Strides& grad_key_strides, Address grad_value,
-                        const Strides& grad_value_strides, Address grad_alpha, Address grad_slopes,
-                        Address grad_mask, const Strides& grad_mask_strides) {
+void make_backward(AttentionBackward* self, const AttentionInput& input, Address grad,
+                   const Strides& grad_strides, Address weights, Address state, Address offsets,
+                   Address index, Address weight, Address is_dense, Address sink_weights,
+                   Address grad_query, const Strides& grad_query_strides, Address grad_key,
+                   const Strides& grad_key_strides, Address grad_value,
+                   const Strides& grad_value_strides, Address grad_alpha, Address grad_slopes,
+                   Address grad_sinks, Address grad_mask, const Strides& grad_mask_strides) {
   const Strides& mask = grad_mask_strides;
-  adasparse::current_kernels().attention_backward({
+  new (self) AttentionBackward{
       .in = input,
       .grad = rows_of(grad, grad_strides),
       .weights = at<const void>(weights),
@@ -263,14 +272,47 @@ void attention_backward(const AttentionInput& input, Address grad, const Strides
       .index = at<const int32_t>(index),
       .weight = at<const void>(weight),
       .is_dense = at<const uint8_t>(is_dense),
+      .sink_weights = at<const void>(sink_weights),
       .grad_query = writable_rows(grad_query, grad_query_strides),
       .grad_key = writable_rows(grad_key, grad_key_strides),
       .grad_value = writable_rows(grad_value, grad_value_strides),
       .grad_alpha = at<double>(grad_alpha),
       .grad_slopes = at<double>(grad_slopes),
+      .grad_sinks = at<double>(grad_sinks),
       .grad_mask = at<void>(grad_mask),
       .grad_mask_strides = {mask[0], mask[1], mask[2], mask[3]},
-  });
+  };
+}
+
+// ---------------------------------------------------------------- packed batches
+
+void make_packed(PackedAttention* self, const AttentionInput& input, std::vector<int64_t> query,
+                 std::vector<int64_t> key, std::vector<int64_t> used, Address table,
+                 int64_t pages) {
+  new (self) PackedAttention(input, {.query = std::move(query),
+                                     .key = std::move(key),
+                                     .used = std::move(used),
+                                     .table = at<const int32_t>(table),
+                                     .pages = pages});
+}
+
+void packed_forward(PackedAttention& self, Address out, const Strides& out_strides, bool is_saved,
+                    Address weights, Address state, Address sink_weights, int64_t support_bytes) {
+  self.forward(
+      {
+          .in = {},
+          .out = writable_rows(out, out_strides),
+          .state = at<double>(state),
+          .counts = nullptr,
+          .rescored = nullptr,
+          .blocks = nullptr,
+          .weights = at<void>(weights),
+          .sink_weights = at<void>(sink_weights),
+          .row_limit = 0,
+          .dense_share = 0,
+          .is_scores_only = false,
+      },
+      is_saved, support_bytes);
 }
 
 constexpr Strides kNoStrides{0, 0, 0, 0};
@@ -309,9 +351,10 @@ void bind_attention(nb::module_& m) {
            "value"_a, "value_strides"_a, "codes"_a = 0, "code_strides"_a = kNoStrides,
            "code_bounds"_a = 0, "code_bound_strides"_a = kNoStrides, "alpha"_a, "alpha_strides"_a,
            "mask_kind"_a = MaskKind::kNone, "mask_type"_a = Type::kFloat32, "mask"_a = 0,
-           "mask_strides"_a = kNoStrides, "key_lengths"_a = 0, "slopes"_a = 0, "scale"_a,
-           "is_causal"_a = false, "window_left"_a = -1, "window_right"_a = -1,
-           "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0, "threads"_a);
+           "mask_strides"_a = kNoStrides, "key_lengths"_a = 0, "slopes"_a = 0, "sinks"_a = 0,
+           "scale"_a, "softcap"_a = 0., "is_causal"_a = false, "window_left"_a = -1,
+           "window_right"_a = -1, "window_position"_a = 0, "dropout_p"_a = 0., "seed"_a = 0,
+           "threads"_a);
   nb::class_<SavedSupport>(m, "Support", "Support of all rows, until it moves into tensors.")
       .def(nb::init<const AttentionInput&>(), "input"_a)
       .def("arrange", &arrange, nb::kw_only(), "input"_a, "offsets"_a, "is_dense"_a,
@@ -334,16 +377,52 @@ void bind_attention(nb::module_& m) {
       [](const AttentionInput& input) { return adasparse::current_kernels().saves_weights(input); },
       "input"_a, unlocked, "Whether the forward saves weights whole, not as a support.");
   m.def("attention_forward", &attention_forward, "input"_a, nb::kw_only(), "out"_a, "out_strides"_a,
-        "weights"_a = 0, "state"_a = 0, "support"_a = nb::none(),
+        "weights"_a = 0, "state"_a = 0, "sink_weights"_a = 0, "support"_a = nb::none(),
         "support_bytes"_a = adasparse::kSupportBytes, "rescored"_a = 0, unlocked);
   m.def("attention_support", &attention_support, "input"_a, nb::kw_only(), "support"_a, unlocked);
   m.def("attention_scores", &attention_scores, "input"_a, unlocked,
         "Computes scores and nothing else, to measure them.");
-  m.def("attention_backward", &attention_backward, "input"_a, nb::kw_only(), "grad"_a,
-        "grad_strides"_a, "weights"_a = 0, "state"_a = 0, "offsets"_a = 0, "index"_a = 0,
-        "weight"_a = 0, "is_dense"_a = 0, "grad_query"_a, "grad_query_strides"_a, "grad_key"_a,
-        "grad_key_strides"_a, "grad_value"_a, "grad_value_strides"_a, "grad_alpha"_a = 0,
-        "grad_slopes"_a = 0, "grad_mask"_a = 0, "grad_mask_strides"_a = kNoStrides, unlocked);
+  nb::class_<AttentionBackward>(m, "AttentionBackward",
+                                "One backward call: what the forward saved.")
+      .def("__init__", &make_backward, "input"_a, nb::kw_only(), "grad"_a, "grad_strides"_a,
+           "weights"_a = 0, "state"_a = 0, "offsets"_a = 0, "index"_a = 0, "weight"_a = 0,
+           "is_dense"_a = 0, "sink_weights"_a = 0, "grad_query"_a, "grad_query_strides"_a,
+           "grad_key"_a, "grad_key_strides"_a, "grad_value"_a, "grad_value_strides"_a,
+           "grad_alpha"_a = 0, "grad_slopes"_a = 0, "grad_sinks"_a = 0, "grad_mask"_a = 0,
+           "grad_mask_strides"_a = kNoStrides);
+  m.def(
+      "attention_backward",
+      [](const AttentionBackward& call) { adasparse::current_kernels().attention_backward(call); },
+      "call"_a, unlocked);
+}
+
+void bind_packed(nb::module_& m) {
+  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<PackedAttention>(m, "PackedAttention", "Attention in a packed batch.")
+      .def("__init__", &make_packed, "input"_a, nb::kw_only(), "query"_a, "key"_a, "used"_a,
+           "table"_a = 0, "pages"_a = 0)
+      .def("weights_size", &PackedAttention::weights_size,
+           "Numbers in the weights of sequences that save them whole.")
+      .def("forward", &packed_forward, nb::kw_only(), "out"_a, "out_strides"_a, "is_saved"_a,
+           "weights"_a = 0, "state"_a = 0, "sink_weights"_a = 0,
+           "support_bytes"_a = adasparse::kSupportBytes, unlocked)
+      .def(
+          "arrange",
+          [](const PackedAttention& self, Address offsets, Address is_dense) {
+            return self.arrange(at<int64_t>(offsets), at<uint8_t>(is_dense));
+          },
+          nb::kw_only(), "offsets"_a, "is_dense"_a, unlocked,
+          "Fills offsets and is_dense and returns the number of entries of all supports.")
+      .def(
+          "move",
+          [](PackedAttention& self, Address offsets, Address is_dense, Address index,
+             Address weight) {
+            self.move(at<const int64_t>(offsets), at<const uint8_t>(is_dense), at<int32_t>(index),
+                      at<void>(weight));
+          },
+          nb::kw_only(), "offsets"_a, "is_dense"_a, "index"_a, "weight"_a, unlocked,
+          "Moves the entries to where offsets say.")
+      .def("backward", &PackedAttention::backward, "call"_a, unlocked);
 }
 
 }  // namespace
@@ -369,4 +448,5 @@ NB_MODULE(_native, m) {
   m.attr("has_openmp") = adasparse::has_openmp();
   bind_rows(m);
   bind_attention(m);
+  bind_packed(m);
 }

@@ -95,11 +95,11 @@ struct CodesOf {
 
 enum class MaskKind : int { kNone = 0, kBool = 1, kAdded = 2 };
 
-// Scores are scale <q_i, k_j> - slope |i + k - q - j| + mask; see AttentionProblem in Python.
-// Queries, keys, values, outputs and their gradients are of `type`; kernels compute, and save, in
-// double for double and in float for the others. An added mask is of `mask_type`, which is `type`
-// or the one computed in. Which keys a query sees follows from key_lengths,
-// is_causal and the window: attention/visible.h.
+// Scores are scale <q_i, k_j>, bounded by softcap, - slope |i + k - q - j| + mask; see
+// AttentionProblem in Python. Queries, keys, values, outputs and their gradients are of `type`;
+// kernels compute, and save, in double for double and in float for the others. An added mask is of
+// `mask_type`, which is `type` or the one computed in. Which keys a query sees follows from
+// key_lengths, is_causal and the window: attention/visible.h.
 struct AttentionInput {
   Type type;
   int64_t batch, heads, groups;  // groups: heads of keys and values, which divide `heads`
@@ -114,7 +114,9 @@ struct AttentionInput {
   int64_t mask_strides[4];     // batch, head, row, column
   const int64_t* key_lengths;  // (batch) or null
   const double* slopes;        // (heads) or null
+  const double* sinks;         // (heads): score of a key without value, seen by all; or null
   double scale;
+  double softcap;  // scores become softcap tanh(score / softcap) before slopes and mask; 0 for none
   bool is_causal;
   // Query i sees keys from window_position + i - window_left to window_position + i + window_right,
   // both included; a negative window_left or window_right is no limit on that side.
@@ -147,6 +149,7 @@ struct AttentionForward {
   SupportBlock* blocks;  // (batch, heads, blocks of q) or null
   void* weights;  // (batch, heads, q, k) as computed, where saves_weights, in place of blocks; or
                   // null
+  void* sink_weights;   // (batch, heads, q) as computed: weight of the sink of each row; or null
   int64_t row_limit;    // a block of rows saves no more than this times its rows
   double dense_share;   // rows with a larger share of weights in the support are multiplied whole
   bool is_scores_only;  // stop after the scores, to measure them
@@ -163,11 +166,13 @@ struct AttentionBackward {
   const int32_t* index;
   const void* weight;
   const uint8_t* is_dense;       // (batch, heads)
+  const void* sink_weights;      // of the forward, where there are sinks
   WritableRows grad_query;       // (batch, heads, q, d)
   WritableRows grad_key;         // (batch, groups, k, d)
   WritableRows grad_value;       // (batch, groups, k, e)
   double* grad_alpha;            // (batch, heads, q) or null
   double* grad_slopes;           // (batch, heads, q) or null
+  double* grad_sinks;            // (batch, heads, q) or null
   void* grad_mask;               // zeros of the type computed in, or null
   int64_t grad_mask_strides[4];  // 0 where the mask is broadcast
 };

@@ -22,6 +22,10 @@ constexpr int64_t kRowMultiple = 16;
 // Heads of a sequence form one task if each thread then still gets this many sequences.
 constexpr int64_t kSequencesPerThread = 4;
 
+// A sequence of a packed batch is divided among all threads if its share of the work is more than
+// one in this many of a thread's.
+constexpr int64_t kLongSequenceShare = 2;
+
 // ---------------------------------------------------------------- rows
 
 // Up to here the row operator solves one row per lane, rather than one row at a time. Attention,

@@ -18,7 +18,7 @@ struct DenseBackward {
 
   struct Work {
     explicit Work(const BackwardRows<T>& of)
-        : columns(most_columns(of.in, kStripRows)),
+        : columns(most_columns(of.in, kStripRows) + (of.in.sinks ? kColumns : 0)),
           weights(kStripRows * columns),
           gradients(kStripRows * columns),
           row(columns + 4 * Lanes<T>::count),
@@ -60,8 +60,11 @@ struct DenseBackward {
           using Map = std::decay_t<decltype(map)>;
           SolvedRow solved{{state[0], state[1], state[2]}, false};
           // Steep maps have no room for a score that is another one by a rounding.
-          if constexpr (std::is_same_v<Map, SteepMap<T>>)
-            solved = solve_row(map, weight, n, work.row.get(), static_cast<T*>(nullptr));
+          if constexpr (std::is_same_v<Map, SteepMap<T>>) {
+            if (in.sinks) weight[n] = static_cast<T>(in.sinks[head.h]);
+            solved = solve_row(map, weight, n + (in.sinks ? 1 : 0), work.row.get(),
+                               static_cast<T*>(nullptr));
+          }
           write_weights(map, weight, n, solved, weight, work.row.get());
         });
         for (int64_t j = 0; j < n && !are_values_finite; ++j)

@@ -56,20 +56,25 @@ struct BackwardRows {
 
   // Gradient with respect to the scores of one row from that with respect to its weights, and those
   // of alpha, slope and mask that follow from it. `index` may be null for columns from `first` on.
-  // `by_score` may hold sigma, and is left with scale * gradient.
+  // `by_score` may hold sigma, and is left with scale * gradient of the products; `by_weight` is
+  // left with anything.
   template <bool HasSigma = false>
-  void row_gradients(int64_t head, int64_t i, const T* weight, const T* by_weight,
-                     const int32_t* index, int64_t first, int64_t n, T* by_score) const {
+  void row_gradients(int64_t head, int64_t i, const T* weight, T* by_weight, const int32_t* index,
+                     int64_t first, int64_t n, T* by_score) const {
     const int64_t number = head * in.q + i;
     const double alpha = alpha_of(in, head / in.heads, head % in.heads, i);
     double by_alpha = 0;
+    SinkWeight<T> sink{a.sink_weights ? static_cast<const T*>(a.sink_weights)[number] : T(0), 0};
+    SinkWeight<T>* const has_sink = a.sink_weights ? &sink : nullptr;
     if (n)
       with_map<T>(alpha, [&](const auto& map) {
-        by_alpha = a.grad_alpha
-                       ? backward_row<true, HasSigma>(map, weight, by_weight, n, by_score)
-                       : backward_row<false, HasSigma>(map, weight, by_weight, n, by_score);
+        by_alpha =
+            a.grad_alpha
+                ? backward_row<true, HasSigma>(map, weight, by_weight, n, by_score, has_sink)
+                : backward_row<false, HasSigma>(map, weight, by_weight, n, by_score, has_sink);
       });
     if (a.grad_alpha) a.grad_alpha[number] = by_alpha;
+    if (a.grad_sinks) a.grad_sinks[number] = sink.by_score;
     const int64_t skipped = index ? 0 : first;  // columns before the first entry
     if (a.grad_slopes) {
       const KeyRange visible = visible_keys(in, length_of(in, head / in.heads), i);
@@ -85,8 +90,25 @@ struct BackwardRows {
       for (int64_t e = 0; e < n; ++e)
         to[(index ? index[e] : e) * a.grad_mask_strides[3]] += by_score[e];
     }
+    if (in.softcap > 0) {
+      recompute_products(head, i, index, first, n, by_weight);
+      multiply_by_cap_slope(by_weight, static_cast<T>(in.scale / in.softcap), n, by_score);
+    }
     const T scale = static_cast<T>(in.scale);
     for (int64_t e = 0; e < n; ++e) by_score[e] *= scale;
+  }
+
+  // <q_i, k_j> of some columns, as row_gradients takes them.
+  void recompute_products(int64_t head, int64_t i, const int32_t* index, int64_t first, int64_t n,
+                          T* products) const {
+    const int64_t b = head / in.heads, g = group_of(head) % in.groups;
+    const Rows<T> mine = query.at(b, head % in.heads).from(i), keys = key.at(b, g);
+    if (index) return gather_dots(mine, keys, index, n, key.vectors(), products);
+    WideRows<T> wide(in.type, 1, in.d);
+    const T* row = wide.read(mine, 1, in.d);
+    with_elements(keys.from(first), [&](const auto* from) {
+      multiply_rows(row, from, keys.stride, in.d, T(1), products, n);
+    });
   }
 };
 

@@ -12,7 +12,7 @@ namespace ADASPARSE_ISA {
 // Whether there is one query in each sequence, to be solved next to those of other sequences.
 inline bool is_decoding(const AttentionForward& a) {
   const AttentionInput& in = a.in;
-  return in.q == 1 && in.k <= kLaneKeys && !a.is_scores_only && !needs_double(in);
+  return in.q == 1 && in.k <= kLaneKeys && !in.sinks && !a.is_scores_only && !needs_double(in);
 }
 
 // Heads [h_begin, h_end) of sequences [b_begin, b_end), a lane for each sequence. Keys and values
@@ -99,7 +99,8 @@ struct LongDecoding {
       const int64_t groups = smaller(scores.groups, in.batch * in.groups - group);
       fill(is_open.get(), groups * shared, true);
       if constexpr (sizeof(T) == 4)
-        if (in.codes.codes && has_code_products() && screening() != Screening::kOff)
+        if (in.codes.codes && in.softcap == 0 && has_code_products() &&
+            screening() != Screening::kOff)
           run_codes(group, groups);
       run_scores(group, groups);
     }

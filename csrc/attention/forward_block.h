@@ -22,7 +22,7 @@ namespace ADASPARSE_ISA {
 template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
-      : columns(most_columns(in, kStripRows)),
+      : columns(most_columns(in, kStripRows) + (in.sinks ? kColumns : 0)),
         scores(larger(strip_rows(in) * (larger(columns, kChunkKeys) + kRowPadding),
                       kBlockRows * kLaneKeys)),
         values(strip_rows(in) * list_size()),
@@ -113,6 +113,12 @@ struct ForwardBlock {
   }
   void save_count(int64_t i, int64_t count) const {
     if (a.counts) a.counts[head.number * a.in.q + i] = count;
+  }
+  // A sink is one more score of each row.
+  int64_t sinks() const { return a.in.sinks ? 1 : 0; }
+  T sink() const { return static_cast<T>(a.in.sinks[head.h]); }
+  void save_sink(int64_t i, T weight) const {
+    if (a.sink_weights) static_cast<T*>(a.sink_weights)[head.number * a.in.q + i] = weight;
   }
   void save_rescored(int64_t i, int64_t count) const {
     if (a.rescored) a.rescored[head.number * a.in.q + i] = count;
@@ -250,13 +256,15 @@ struct ForwardBlock {
     T* scores = work.scores.get();
     constexpr int64_t stride = kLaneKeys;
     score(i, rows, columns.first, round_up(n, kColumns), scores, stride);
+    for (int64_t r = 0; r < rows && a.in.sinks; ++r) scores[r * stride + n] = sink();
     for (int64_t r = 0; r < rows; r += width) {
       const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
       T* strip = scores + r * stride;
       const LaneNormalizers<T> solved =
-          forward_in_lanes(map, strip, stride, n, used, work.solver.get(), strip);
+          forward_in_lanes(map, strip, stride, n + sinks(), used, work.solver.get(), strip);
       for (int l = 0; l < used; ++l) save_state(i + r + l, solved.row(l));
     }
+    for (int64_t r = 0; r < rows && a.in.sinks; ++r) save_sink(i + r, scores[r * stride + n]);
     if (is_whole)
       finish_whole(i, rows, columns, scores, stride);
     else
@@ -267,14 +275,16 @@ struct ForwardBlock {
   template <class Map>
   void run_whole(const Map& map, int64_t i, int64_t rows, const Columns& columns, int64_t done) {
     T* scores = work.scores.get();
-    const int64_t stride = work.columns, n = columns.count;
+    const int64_t stride = work.columns, n = columns.count, all = n + sinks();
     score_rest(i, rows, columns, done);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
-      const SolvedRow solved = solve_row(map, row, n, work.solver.get(), work.row.get());
-      write_weights(map, row, n, solved, work.row.get());
-      std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(n));
+      if (a.in.sinks) row[n] = sink();
+      const SolvedRow solved = solve_row(map, row, all, work.solver.get(), work.row.get());
+      write_weights(map, row, all, solved, work.row.get());
+      std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(all));
       save_state(i + r, solved.normalizer);
+      if (a.in.sinks) save_sink(i + r, row[n]);
     }
     finish_strip(i, rows, columns, scores, stride);
   }
@@ -459,18 +469,21 @@ struct ForwardBlock {
       Candidates<T>& mine = work.candidates[r];
       if (sizeof(T) == 4 && mine.count > 0 && !mine.is_bad) mine.settle(map.eps());
       Entries<T> list(entries());
-      const int64_t begin = list.size();
-      if (mine.is_bad) {
+      const int64_t begin = list.size(), count = mine.count + sinks();
+      if (a.in.sinks) mine.value[mine.count] = sink();
+      if (mine.is_bad || (a.in.sinks && !(sink() < std::numeric_limits<T>::infinity()))) {
+        save_sink(i + r, std::numeric_limits<T>::quiet_NaN());
         save_state(i + r, {std::numeric_limits<double>::quiet_NaN(), 0, 1});
         const KeyRange visible = visible_keys(a.in, head.length, i + r);
         append_nan(visible.first, visible.size(), list);
-      } else if (mine.count == 0) {
+      } else if (count == 0) {
         save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
       } else {
         const SolvedRow solved =
-            solve_row(map, mine.value, mine.count, work.solver.get(), weights, mine.bound);
-        write_weights(map, mine.value, mine.count, solved, weights);
+            solve_row(map, mine.value, count, work.solver.get(), weights, mine.bound);
+        write_weights(map, mine.value, count, solved, weights);
         save_state(i + r, solved.normalizer);
+        if (a.in.sinks) save_sink(i + r, weights[mine.count]);
         append_support(weights, mine.index, 0, mine.count, list);
       }
       finish_row(i + r, begin);
@@ -479,13 +492,14 @@ struct ForwardBlock {
 
   // Whether queries [i, end) can be solved one per lane. A single one would leave the others idle.
   bool fits_lanes(int64_t i, int64_t end, double alpha) const {
-    return a.in.q > 1 && columns_of(a.in, head.length, i, end - i).count <= kLaneKeys &&
+    return a.in.q > 1 && columns_of(a.in, head.length, i, end - i).count + sinks() <= kLaneKeys &&
            !needs_double(alpha) && !a.is_scores_only;
   }
 
   void run_strip(int64_t i, int64_t rows, double alpha) {
     const Columns columns = columns_of(a.in, head.length, i, rows);
     const int64_t n = columns.count;
+    for (int64_t r = 0; r < rows && n == 0; ++r) save_sink(i + r, T(1));
     if (n == 0 && is_whole) return finish_whole(i, rows, columns, work.scores.get(), kLaneKeys);
     if (n == 0) {
       for (int64_t r = 0; r < rows; ++r) {

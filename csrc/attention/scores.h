@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/quantize.h"
+#include "attention/softcap.h"
 #include "attention/visible.h"
 #include "matrix.h"
 #include "scratch.h"
@@ -141,13 +142,15 @@ inline double alpha_of(const AttentionInput& in, int64_t b, int64_t h, int64_t i
 
 // The distance of a key from query i, minus that of the nearest key the query sees: subtracting the
 // same number from every score of a row changes no weight, and preserves the digits of far queries.
+// A sink has no distance, so that nothing is subtracted where there are any.
 class Distance {
  public:
   // Keys are counted from `first` on.
   Distance(const AttentionInput& in, const KeyRange& visible, int64_t i, int64_t first = 0)
       : here_(i + in.k - in.q - first),
-        nearest_(between(
-            here_, larger(smaller(here_, visible.last - 1 - first), visible.first - first))) {}
+        nearest_(in.sinks ? 0
+                          : between(here_, larger(smaller(here_, visible.last - 1 - first),
+                                                  visible.first - first))) {}
   int64_t to(int64_t j) const { return between(here_, j) - nearest_; }
 
  private:
@@ -167,6 +170,7 @@ void finish_scores(const AttentionInput& in, const Head<T>& head, int64_t i, int
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const int64_t end = smaller(n, larger<int64_t>(0, visible.last - first));
   const int64_t hidden = smaller(end, larger<int64_t>(0, visible.first - first));
+  if (in.softcap > 0) cap_scores(scores + hidden, end - hidden, static_cast<T>(in.softcap));
   if (head.slope != 0) {
     const T slope = static_cast<T>(head.slope);
     const Distance distance(in, visible, i);

@@ -98,6 +98,7 @@ class ScreenedKeys {
 // Whether keys are worth coding: maps are sparse, rows long, and queries enough to use the codes.
 inline bool may_screen(const AttentionInput& in) {
   if (in.is_double() || screening() == Screening::kOff || !has_code_products()) return false;
+  if (in.softcap > 0) return false;  // bounds are those of products
   if (screening() == Screening::kForced) return in.k > kLaneKeys && in.d > 0;
   return most_visible_keys(in) >= kScreenedKeys && in.d >= kScreenedSize &&
          (in.codes.codes || in.q * (in.heads / in.groups) >= kScreenedQueries);

@@ -31,10 +31,20 @@ ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, Vec<T> log_p, do
   return select(greater(p, V{}), -value, V{});
 }
 
+// One more weight of a row, whose gradient is zero since it has no value, and the gradient with
+// respect to its score.
+template <class T>
+struct SinkWeight {
+  T weight;
+  double by_score;
+};
+
 // One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores
-// may hold already. Returns the gradient with respect to alpha if WithAlpha.
+// may hold already. A sink takes part unless it is null. Returns the gradient with respect to alpha
+// if WithAlpha.
 template <bool WithAlpha, bool HasSigma, class T, class Map>
-double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores) {
+double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores,
+                    SinkWeight<T>* sink = nullptr) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   // Calls body(j, count) over a chunk; count is known at compile time but for the last vector.
@@ -75,12 +85,24 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     by_alpha += static_cast<double>(sum_lanes<T>(terms));
     by_all += static_cast<double>(sum_lanes<T>(others));
   });
+  double sink_slope = 0;
+  if (sink && sink->weight > 0) {
+    const V p = broadcast(sink->weight), log_p = log_positive(p), sigma = map.sigma_of(p, log_p);
+    slope += sink_slope = static_cast<double>(sigma[0]);
+    if constexpr (WithAlpha) {
+      const auto term = static_cast<double>(weight_by_alpha<T>(p, sigma, log_p, map.eps())[0]);
+      by_alpha -= term * static_cast<double>(common[0]);
+      by_all += term;
+    }
+  }
   // A row of NaN weights has NaN gradients; a fully masked row has none.
   if (slope == 0) {
     const T value = std::isnan(weights[0]) ? weights[0] : T(0);
     fill(grad_scores, n, value);
+    if (sink) sink->by_score = static_cast<double>(value);
     return static_cast<double>(value);
   }
+  if (sink) sink->by_score = -sink_slope * (weighted / slope);
   const V mean = broadcast<T>(static_cast<T>(weighted / slope));
   walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
     const V p = load_first(weights + j, count, T(0));
@@ -103,26 +125,32 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
 // A gradient beyond the range of doubles is infinite.
 template <bool WithAlpha, bool HasSigma, class T>
 double backward_row(const SteepMap<T>& map, const T* weights, const T* grad, int64_t n,
-                    T* grad_scores) {
+                    T* grad_scores, SinkWeight<T>* sink = nullptr) {
   const double eps = map.eps();
+  const int64_t count = n + (sink ? 1 : 0);
+  const auto weight_at = [&](int64_t j) {
+    return static_cast<double>(j < n ? weights[j] : sink->weight);
+  };
+  const auto grad_at = [&](int64_t j) { return j < n ? static_cast<double>(grad[j]) : 0; };
+  if (sink) sink->by_score = 0;
   int64_t least = -1;
-  for (int64_t j = 0; j < n; ++j) {
-    if (std::isnan(weights[j])) {
+  for (int64_t j = 0; j < count; ++j) {
+    if (std::isnan(weight_at(j))) {
       for (int64_t i = 0; i < n; ++i) grad_scores[i] = std::isnan(weights[i]) ? weights[i] : T(0);
-      return static_cast<double>(weights[j]);
+      if (sink) sink->by_score = weight_at(j);
+      return weight_at(j);
     }
-    if (weights[j] > 0 && (least < 0 || weights[j] < weights[least])) least = j;
+    if (weight_at(j) > 0 && (least < 0 || weight_at(j) < weight_at(least))) least = j;
   }
   fill(grad_scores, n, T(0));
   if (least < 0) return 0;
-  const double log_w = std::log(static_cast<double>(weights[least])), origin = grad[least];
+  const double log_w = std::log(weight_at(least)), origin = grad_at(least);
   double ratios = 0, shifted = 0, steep = 0, by_alpha = 0, by_all = 0;
   const auto walk = [&](const auto& body) {
-    for (int64_t j = 0; j < n; ++j)
-      if (weights[j] > 0) {
-        const double log_p = std::log(static_cast<double>(weights[j]));
-        body(j, log_p, std::exp((eps - 1) * (log_w - log_p)),
-             static_cast<double>(grad[j]) - origin);
+    for (int64_t j = 0; j < count; ++j)
+      if (weight_at(j) > 0) {
+        const double log_p = std::log(weight_at(j));
+        body(j, log_p, std::exp((eps - 1) * (log_w - log_p)), grad_at(j) - origin);
       }
   };
   const auto steepened = [&](double log_p, double d) {
@@ -134,17 +162,20 @@ double backward_row(const SteepMap<T>& map, const T* weights, const T* grad, int
     steep += steepened(log_p, d);
     if constexpr (WithAlpha) {
       const double x = log_w - log_p, rest = -std::expm1(eps * x);
-      const double f =
-          static_cast<double>(weights[j]) / eps * (rest * (1 / eps - log_p) + (1 - rest) * x);
+      const double f = weight_at(j) / eps * (rest * (1 / eps - log_p) + (1 - rest) * x);
       by_alpha += f * d;
       by_all += f;
     }
   });
   walk([&](int64_t j, double log_p, double ratio, double d) {
     const double mine = steepened(log_p, d);
-    grad_scores[j] = static_cast<T>(std::isfinite(mine) && std::isfinite(steep)
-                                        ? mine - ratio * (steep / ratios)
-                                        : steepened(log_p, d - shifted / ratios));
+    const double by_score = std::isfinite(mine) && std::isfinite(steep)
+                                ? mine - ratio * (steep / ratios)
+                                : steepened(log_p, d - shifted / ratios);
+    if (j < n)
+      grad_scores[j] = static_cast<T>(by_score);
+    else
+      sink->by_score = by_score;
   });
   return by_alpha - shifted / ratios * by_all;
 }

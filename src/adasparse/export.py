@@ -28,8 +28,8 @@ def to_onnx(
 
     ``torch.onnx.export(model, ..., dynamo=True)`` does the same for a module; this function also
     takes a program that ``torch.export.export`` returned, or ``torch.export.load``, and switches a
-    module to evaluation meanwhile. Every option of attention is supported except dropout, and packed
-    sequences are not.
+    module to evaluation meanwhile. Every option of attention is supported except dropout and packed
+    sequences.
 
     Args:
         model: Module, or exported program.

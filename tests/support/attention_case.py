@@ -10,7 +10,7 @@ from torch import Tensor
 from adasparse import entmax_attention
 from adasparse.kernels import reference
 from adasparse.kernels.problem import AttentionProblem
-from adasparse.kernels.torch import attention_scores
+from adasparse.kernels.torch import attention_scores, with_sinks
 from support.helpers import randn
 from support.tolerances import ATTENTION, MAX_SLACK
 
@@ -57,6 +57,8 @@ def problem_of(
     key_lengths: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     window: tuple[int | None, int | None] = (None, None),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     enable_gqa: bool = False,
 ) -> AttentionProblem:
     """Return what a kernel gets, for arguments of rank 4 and the seed that ``SEED`` leads to."""
@@ -76,6 +78,8 @@ def problem_of(
         dropout_p=dropout_p,
         window_left=window[0],
         window_right=window[1],
+        softcap=softcap,
+        sinks=None if sinks is None else sinks.detach().double(),
     )
 
 
@@ -87,7 +91,13 @@ def expected(
     output, saved = reference.attention_forward(problem, keep=True)
     by = reference.attention_backward(problem, saved, grad)
     found = {"output": output, "query": by.query, "key": by.key, "value": by.value}
-    for name, x in (("alpha", by.alpha), ("attn_mask", by.mask), ("alibi_slopes", by.slopes)):
+    others = {
+        "alpha": by.alpha,
+        "attn_mask": by.mask,
+        "alibi_slopes": by.slopes,
+        "sinks": by.sinks,
+    }
+    for name, x in others.items():
         given = options.get(name)
         if x is not None and isinstance(given, Tensor):
             found[name] = x.reshape(given.shape)
@@ -99,7 +109,7 @@ def actual(
 ) -> dict[str, Tensor]:
     """The same by ``entmax_attention``."""
     leaves = {"query": query, "key": key, "value": value}
-    for name in ("alpha", "attn_mask", "alibi_slopes"):
+    for name in ("alpha", "attn_mask", "alibi_slopes", "sinks"):
         x = options.get(name)
         if isinstance(x, Tensor) and x.is_floating_point():
             leaves[name] = x
@@ -131,7 +141,7 @@ def _rounding(problem: AttentionProblem) -> tuple[float, float]:
     The slopes are what gradients go by. Above 1.5 they are ever steeper at the edge of the support,
     where at 2 they jump; above 2, which is computed in float64, weights are steep there as well.
     """
-    scores = attention_scores(replace(problem, query=problem.query.double()))
+    scores = with_sinks(problem, attention_scores(replace(problem, query=problem.query.double())))
     alpha = problem.alpha.expand(*scores.shape[:3], 1).reshape(-1, 1)
     scores, eps = scores.reshape(len(alpha), -1), alpha - 1
     weights = reference.entmax_forward(scores, alpha)
@@ -169,6 +179,7 @@ def _slack(problem: AttentionProblem, grad: Tensor) -> dict[str, float]:
         "alpha": share * math.sqrt(rows / problem.alpha.numel()),
         "attn_mask": 0.0 if mask is None else share * math.sqrt(rows * k / mask.numel()),
         "alibi_slopes": share * k * math.sqrt(b * q),
+        "sinks": share * math.sqrt(b * q),
     }
 
 

@@ -80,19 +80,6 @@ OWN_CODE: dict[str, tuple[str, str, dict[str, Any]]] = {
             "eos_token_id": 2,
         },
     ),
-    "gpt-oss": (
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        {
-            **_TEXT,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "num_local_experts": 2,
-            "num_experts_per_tok": 1,
-            "sliding_window": 5,
-            "pad_token_id": 0,
-        },
-    ),
     "mpnet": ("MPNetForMaskedLM", "MPNetConfig", _TEXT),
     "deberta": ("DebertaForMaskedLM", "DebertaConfig", _TEXT),
     "deberta-v2": (

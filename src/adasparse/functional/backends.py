@@ -68,19 +68,6 @@ def _cpu_missing_reason() -> str:
     return f"the compiled kernels are missing: {cpu.missing_reason}"
 
 
-def _unsupported_by_cpu(problem: Problem) -> str | None:
-    """Fields that the compiled kernels do not read yet."""
-    if isinstance(problem, Tensor):
-        return None
-    given = {
-        "softcap": problem.softcap is not None,
-        "sinks": problem.sinks is not None,
-        "packed sequences": problem.cu_seq_q is not None,
-    }
-    names = [name for name, is_given in given.items() if is_given]
-    return f"the compiled kernels do not support {' and '.join(names)}" if names else None
-
-
 #: By name; "auto" takes the first that can be used, and "torch" if none of the others can.
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(
@@ -88,7 +75,6 @@ BACKENDS: dict[str, Backend] = {
         load=lambda: cpu,
         devices=("cpu",),
         missing_reason=_cpu_missing_reason,
-        unsupported=_unsupported_by_cpu,
     ),
     "triton": Backend(
         name="triton",

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from adasparse.functional import (
     SparseWeights,
-    entmax,
     entmax_attention,
     entmax_attention_support,
+    entmax_attention_varlen,
 )
 from adasparse.functional.adaptive_temperature import (
     adaptive_temperature_attention,
@@ -27,6 +27,7 @@ from adasparse.functional.differentiable_attention import (
     normalized,
 )
 from adasparse.functional.packed_keys import PackedKeys
+from adasparse.integrations.packing import PackedMask
 from adasparse.kernels import AttentionProblem
 from adasparse.nn import visible_keys
 
@@ -62,7 +63,8 @@ class AttentionCall:
         key: ``(b, g, k, d)``.
         value: ``(b, g, k, e)``.
         alpha: A number, or one per head ``(h,)``, or ``(1,)``; 1 is softmax.
-        mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None.
+        mask: Bool or float, broadcastable to ``(b, h, q, k)``, or None; a ``PackedMask`` alone for
+            a packed row.
         is_causal: Whether query i sees keys 0 to i only.
         key_lengths: ``(b,)``, or None.
         window: Sliding window ``(left, right)``, or None.
@@ -92,7 +94,7 @@ class AttentionCall:
         """Return the keyword arguments that all functions of attention take."""
         return {
             "alpha": self.alpha,
-            "attn_mask": self.mask,
+            "attn_mask": self.mask.matrix() if isinstance(self.mask, PackedMask) else self.mask,
             "is_causal": self.is_causal,
             "key_lengths": self.key_lengths,
             "window": self.window,
@@ -114,7 +116,7 @@ class AttentionCall:
             self.key.shape[2],
             is_causal=self.is_causal,
             key_lengths=self.key_lengths,
-            attn_mask=self.mask,
+            attn_mask=self.options()["attn_mask"],
             window=self.window,
             device=self.query.device,
         )
@@ -123,9 +125,30 @@ class AttentionCall:
         """Attend through the fused kernel: ``(b, h, q, e)``."""
         if self.adapts_temperature:
             return adaptive_temperature_attention(self.problem())
+        if isinstance(self.mask, PackedMask):
+            return self._packed_output(self.mask, dropout_p)
         return entmax_attention(
             self.query, packed_of(self.key), self.value, dropout_p=dropout_p, **self.options()
         )
+
+    def _packed_output(self, mask: PackedMask, dropout_p: float) -> Tensor:
+        """Attend in each sequence of a packed row."""
+        output = entmax_attention_varlen(
+            *(x.squeeze(0).transpose(0, 1) for x in (self.query, self.key, self.value)),
+            cu_seq_q=mask.offsets,
+            max_q=mask.longest,
+            max_k=mask.longest,
+            alpha=self.alpha,
+            is_causal=mask.is_causal,
+            window=mask.window,
+            alibi_slopes=self.slopes,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            dropout_p=dropout_p,
+            enable_gqa=True,
+        )
+        return output.transpose(0, 1).unsqueeze(0)
 
     def weights(self) -> Tensor:
         """Return the whole matrix of weights ``(b, h, q, k)``, before dropout."""

@@ -85,7 +85,7 @@ class AttentionKernels(Protocol):
         """
 
     def attention_support(self, problem: AttentionProblem) -> SparseRows:
-        """Return the nonzero weights, before dropout."""
+        """Return the nonzero weights, before dropout; of a batch that is not packed."""
 
 
 class Kernels(RowKernels, LossKernels, AttentionKernels, Protocol):

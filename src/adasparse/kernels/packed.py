@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -41,11 +42,7 @@ def is_packed(problem: AttentionProblem) -> bool:
 
 
 def _check_offsets(name: str, offsets: Sequence[int], total: int) -> None:
-    if (
-        offsets[0] != 0
-        or offsets[-1] != total
-        or any(b < a for a, b in zip(offsets, offsets[1:], strict=False))
-    ):
+    if offsets[0] != 0 or offsets[-1] != total or any(b < a for a, b in pairwise(offsets)):
         shown = offsets if len(offsets) <= 8 else [*offsets[:4], "...", *offsets[-3:]]
         raise ValueError(
             f"{name} must start at 0, never fall and end at {total}, the number of tokens; "
@@ -61,7 +58,7 @@ def _check_longest(name: str, lengths: Sequence[int], limit: int | None) -> None
 
 
 def _lengths(offsets: Sequence[int]) -> list[int]:
-    return [b - a for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [b - a for a, b in pairwise(offsets)]
 
 
 def offsets_of(problem: AttentionProblem) -> Offsets:

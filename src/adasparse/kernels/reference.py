@@ -111,6 +111,8 @@ def entmax_backward(
     weights: Tensor, grad: Tensor, alpha: Tensor, *, with_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """See ``RowKernels.entmax_backward``; in float64."""
+    if weights.numel() == 0:
+        return torch.zeros_like(weights), weights.new_zeros(len(weights))
     eps = alpha.double().reshape(-1, 1) - 1
     support = weights > 0
     log_p = torch.where(support, weights, 1.0).log()
@@ -327,8 +329,8 @@ def attention_backward(
     by_weights = torch.zeros_like(weights)  # a sink has no value
     by_weights[..., :k] = factors * (grad @ value.mT)
     flat_scores, flat_alpha = entmax_backward(
-        weights.reshape(-1, columns),
-        by_weights.reshape(-1, columns),
+        weights.flatten(0, 2),
+        by_weights.flatten(0, 2),
         _alpha_rows(problem),
         with_alpha=True,
     )
@@ -345,8 +347,8 @@ def attention_backward(
     has_bias = "mask" in needs and mask is not None and mask.dtype != torch.bool
     return AttentionGradients(
         query=problem.scale * by_products @ key,
-        key=by_key.reshape(b, g, h // g, k, -1).sum(2),
-        value=by_value.reshape(b, g, h // g, k, -1).sum(2),
+        key=by_key.unflatten(1, (g, h // g)).sum(2),
+        value=by_value.unflatten(1, (g, h // g)).sum(2),
         alpha=flat_alpha.reshape(b, h, q, 1).sum_to_size(problem.alpha.shape),
         mask=by_scores.sum_to_size(mask.shape) if has_bias and mask is not None else None,
         slopes=None if slopes is None else -(by_scores * _distance(problem)).sum((0, 2, 3)),

@@ -1,8 +1,10 @@
 """Scaled dot product attention as a module with exponents of its own."""
 
+import torch
 from torch import Tensor, nn
 
 from adasparse.functional import entmax_attention, entmax_attention_weights
+from adasparse.functional.attention_arguments import check_softcap
 from adasparse.functional.backends import check_backend
 from adasparse.nn.alpha import LearnedAlpha, alpha_value, as_alpha
 from adasparse.nn.length_scale import LengthScale, check_length_scale
@@ -18,6 +20,8 @@ class EntmaxAttention(nn.Module):
         scale: Factor of the dot products, ``1 / sqrt(d)`` if None.
         length_scale: Factor of the query that grows with the number of keys.
         alibi_slopes: Slopes ``(h,)`` by which scores fall with each step of distance.
+        softcap: Bound of the scores; see ``adasparse.entmax_attention``.
+        learn_sinks: Whether each head has a sink, a parameter ``sinks`` that starts at zero.
         backend: Kernels to use; see ``adasparse.entmax_attention``.
 
     Shape:
@@ -46,6 +50,8 @@ class EntmaxAttention(nn.Module):
         scale: float | None = None,
         length_scale: LengthScale | None = None,
         alibi_slopes: Tensor | None = None,
+        softcap: float | None = None,
+        learn_sinks: bool = False,
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -57,6 +63,10 @@ class EntmaxAttention(nn.Module):
         self.scale = scale
         self.length_scale = check_length_scale(length_scale, num_heads)
         self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
+        if softcap is not None:
+            check_softcap(softcap)
+        self.softcap = softcap
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if learn_sinks else None
         self.backend = check_backend(backend)
 
     def forward(
@@ -107,6 +117,8 @@ class EntmaxAttention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             key_lengths=key_lengths,
             alibi_slopes=self.alibi_slopes,
+            softcap=self.softcap,
+            sinks=self.sinks,
             enable_gqa=enable_gqa,
             backend=self.backend,
         )
@@ -141,6 +153,8 @@ class EntmaxAttention(nn.Module):
             scale=self.scale,
             key_lengths=key_lengths,
             alibi_slopes=self.alibi_slopes,
+            softcap=self.softcap,
+            sinks=self.sinks,
             enable_gqa=enable_gqa,
             backend=self.backend,
         )
@@ -148,4 +162,5 @@ class EntmaxAttention(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         alpha = "" if isinstance(self.alpha, LearnedAlpha) else f", alpha={self.alpha}"
-        return f"{self.num_heads}{alpha}, dropout={self.dropout}"
+        softcap = "" if self.softcap is None else f", softcap={self.softcap}"
+        return f"{self.num_heads}{alpha}, dropout={self.dropout}{softcap}"

@@ -34,6 +34,7 @@ CALLS = {
     "window": {"window": (2, 1)},
     "causal-window": {"window": (2, None), "is_causal": True, "slopes": SLOPES},
     "softcap": {"softcap": 0.5, "is_causal": True},
+    "sinks": {"sinks": torch.tensor([0.0, -1.0, 0.5, 2.0]).double(), "is_causal": True},
     "temperature": {"adapts_temperature": True, "alpha": 1.0, "is_causal": True},
     "one-alpha": {"alpha": torch.tensor([1.7], dtype=torch.float64)},
 }

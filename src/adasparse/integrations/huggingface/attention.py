@@ -1,6 +1,6 @@
 """The attention function that transformers calls, in place of softmax attention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,8 +22,10 @@ from adasparse.integrations.huggingface.internals import collects_attentions
 from adasparse.integrations.huggingface.masks import (
     entmax_explicit_mask,
     entmax_mask,
+    offsets_of_positions,
     read_note,
 )
+from adasparse.integrations.packing import PackedMask, packed_matrix
 from adasparse.kernels.problem import with_tensors
 
 __all__ = [
@@ -44,8 +46,8 @@ NAME = "adasparse"
 EXPLICIT_NAME = "adasparse-explicit"
 #: Attribute of the attention modules that keep softmax.
 LEFT_DENSE = "_adasparse_left_dense"
-#: Arguments that change what attention means and that nothing here implements.
-_UNSUPPORTED = {"s_aux": "attention sinks"}
+#: Arguments of modules that a packed row is read from.
+_PACKING = ("cu_seq_lens_q", "max_length_q", "position_ids", "sliding_window")
 
 
 def _scale_and_alpha(
@@ -57,10 +59,11 @@ def _scale_and_alpha(
         return heads(query, visible, layer_input)  # type: ignore[no-any-return]
     if not is_probing() and not getattr(module, LEFT_DENSE, False):
         raise RuntimeError(
-            f"{type(module).__name__} was asked for sparse attention and has no exponents: it was "
-            "not reached when sparsify() looked for attention, or a sparse checkpoint was loaded "
-            "with a dense class. Pass inputs=... that reach it to sparsify(), or load the "
-            "checkpoint with an Auto class."
+            f"{type(module).__name__} was asked for sparse attention and has no exponents: after "
+            f"from_pretrained(..., attn_implementation={NAME!r}) call adasparse.sparsify(model). "
+            "If it is sparse already, this module was not reached when sparsify() looked for "
+            "attention: pass inputs=... that reach it. A sparse checkpoint that was loaded with a "
+            "dense class must be loaded with an Auto class."
         )
     return query, 1.0
 
@@ -87,6 +90,7 @@ def entmax_attention_forward(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     output_attentions: bool | None = None,
     cache: Any = None,
     **kwargs: Any,
@@ -95,20 +99,18 @@ def entmax_attention_forward(
 
     Returns:
         The output ``(b, q, h, e)``, and the weights ``(b, h, q, k)`` if they are asked for. Only
-        then, or with a softcap, is the matrix of weights materialized.
+        then is the matrix of weights materialized.
     """
-    for name, meaning in _UNSUPPORTED.items():
-        if kwargs.get(name) is not None:
-            raise NotImplementedError(
-                f"{type(module).__name__} uses {meaning}, for which there is no sparse counterpart."
-            )
+    # Offsets of sequences, but in continuous batching, whose mask says what they do.
+    packing = {} if cache is not None else {x: kwargs[x] for x in _PACKING if x in kwargs}
     if cache is not None:  # the paged cache of continuous batching, which says what it read
         key, value = cache.update(
             key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs
         )
     wants_weights = collects_attentions() if output_attentions is None else output_attentions
-    needs_kernel_only = not wants_weights and softcap is None
-    if getattr(module, LEFT_DENSE, False) and needs_kernel_only and not is_steered():
+    packed = _packed_mask(module, query, key, attention_mask, is_causal, packing)
+    is_plain = softcap is None and s_aux is None and packed is None
+    if getattr(module, LEFT_DENSE, False) and is_plain and not (wants_weights or is_steered()):
         return sdpa_attention_forward(
             module,
             query,
@@ -129,11 +131,12 @@ def entmax_attention_forward(
         alpha=1.0,
         scale=scaling,
         softcap=softcap,
-        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias),
+        sinks=s_aux,
+        **_mask_arguments(module, query, key, attention_mask, is_causal, position_bias, packed),
     )
     query, alpha = _scale_and_alpha(module, query, call.visible)
     call = observed(with_tensors(call, {"query": query, "alpha": alpha}))
-    if needs_kernel_only:
+    if not wants_weights:
         return call.output(dropout).transpose(1, 2).contiguous(), None
     weights = call.weights()
     output = call.weigh_values(nn.functional.dropout(weights, dropout) if dropout else weights)
@@ -147,9 +150,15 @@ def _mask_arguments(
     attention_mask: Tensor | None,
     is_causal: bool | None,
     position_bias: Tensor | None,
+    packed: Tensor | None,
 ) -> dict[str, Any]:
     """Return the visible keys in the terms of ``AttentionCall``."""
     causal, key_lengths, window = False, None, None
+    if isinstance(packed, PackedMask):
+        if position_bias is None:
+            return {"mask": packed}
+        packed = packed.matrix()
+    attention_mask = attention_mask if packed is None else packed
     if attention_mask is None:
         claim = getattr(module, "is_causal", True) if is_causal is None else is_causal
         causal = query.shape[2] > 1 and bool(claim)
@@ -164,6 +173,52 @@ def _mask_arguments(
         "key_lengths": key_lengths,
         "window": window,
     }
+
+
+def _packed_mask(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    attention_mask: Tensor | None,
+    is_causal: bool | None,
+    packing: Mapping[str, Any],
+) -> Tensor | None:
+    """Return the mask of a packed row, from positions that restart or from the offsets given.
+
+    A ``PackedMask``, or its matrix while compiling. Offsets are those of transformers' flash
+    attention: ``cu_seq_lens_q`` and the like, or the positions. They hold where there is no mask,
+    or one without padding.
+    """
+    n, is_compiling = query.shape[2], torch.compiler.is_compiling()
+    by_mask = attention_mask if isinstance(attention_mask, PackedMask) else None
+    if len(query) != 1 or key.shape[2] != n or n < 2:
+        return by_mask
+    offsets = packing.get("cu_seq_lens_q")
+    if offsets is None and by_mask is None and not is_compiling:
+        offsets = offsets_of_positions(packing.get("position_ids"), n)
+    if offsets is None:
+        return by_mask
+    if by_mask is not None:
+        is_causal, window = by_mask.is_causal, by_mask.window
+    elif attention_mask is not None:
+        note = None if is_compiling else read_note(attention_mask, query, key)
+        if note is None or bool((note.key_lengths < n).any()):
+            return None
+        is_causal, window = note.is_causal, note.window
+    else:
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        size = packing.get("sliding_window")
+        window = None if size is None else (size - 1, 0) if is_causal else (size, size)
+    if is_compiling:
+        return packed_matrix(offsets, n, is_causal=bool(is_causal), window=window)
+    longest = packing.get("max_length_q")
+    return PackedMask(
+        offsets.int(),
+        n,
+        is_causal=bool(is_causal),
+        window=window,
+        longest=None if longest is None else int(longest),
+    )
 
 
 def entmax_explicit_attention_forward(

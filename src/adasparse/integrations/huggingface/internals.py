@@ -3,12 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY, _active_collector
 
-__all__ = ["collects_attentions", "is_tracing", "let_record", "sliding_window_of"]
+__all__ = [
+    "collects_attentions",
+    "is_tracing",
+    "let_record",
+    "packed_rows_of",
+    "sliding_window_of",
+]
 
 
 def collects_attentions() -> bool:
@@ -45,6 +52,19 @@ def sliding_window_of(mask_function: Callable[..., Any]) -> tuple[bool, tuple[in
     if parts[1] is causal_mask_function:
         return True, (size - 1, 0)
     return False, (size, size)
+
+
+def packed_rows_of(mask_function: Callable[..., Any]) -> tuple[Tensor, Callable[..., Any]] | None:
+    """Return the number of the sequence of each token ``(b, n)``, and the mask within sequences.
+
+    None for functions that are not the conjunction of the two. transformers makes one where
+    positions restart within a row.
+    """
+    parts = _closure(mask_function).get("mask_functions", ())
+    if len(parts) != 2:
+        return None
+    numbers = _closure(parts[1]).get("packed_sequence_mask")
+    return (numbers, parts[0]) if isinstance(numbers, Tensor) else None
 
 
 def _closure(function: Any) -> dict[str, Any]:

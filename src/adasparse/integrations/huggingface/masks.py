@@ -17,9 +17,15 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from adasparse.integrations.huggingface.internals import is_tracing, sliding_window_of
+from adasparse.integrations.huggingface.internals import (
+    is_tracing,
+    packed_rows_of,
+    sliding_window_of,
+)
+from adasparse.integrations.packing import PackedMask
 
 _NOTE = "_adasparse_note"
+_OFFSETS = "_adasparse_offsets"
 
 
 class MaskNote(NamedTuple):
@@ -98,6 +104,10 @@ def entmax_mask(
     is_bidirectional = mask_function is bidirectional_mask_function or (
         allow_is_bidirectional_skip and not is_local
     )
+    if attention_mask is None and batch_size == 1 and q_length == kv_length:
+        packed = _packed_mask(mask_function, kv_length)
+        if packed is not None:
+            return packed
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     lengths = None
     if padding is None:
@@ -141,6 +151,42 @@ def entmax_mask(
         return mask
     is_causal, window = local
     return _with_note(mask, is_causal, lengths, window)
+
+
+def _packed_mask(mask_function: Callable[..., Any], length: int) -> PackedMask | None:
+    """Return the mask of a packed row, causal or within a window; None if it is anything else."""
+    found = packed_rows_of(mask_function)
+    if found is None:
+        return None
+    numbers, inner = found
+    local = (True, None) if inner is causal_mask_function else sliding_window_of(inner)
+    if local is None or numbers.shape != (1, length) or is_tracing(numbers):
+        return None
+    offsets = _offsets(numbers[0].diff() != 0)
+    longest = int(offsets.diff().max())
+    return PackedMask(offsets, length, is_causal=local[0], window=local[1], longest=longest)
+
+
+def _offsets(is_new: Tensor) -> Tensor:
+    """Return the offsets of sequences from whether each token but the first begins one."""
+    starts = is_new.nonzero().flatten() + 1
+    ends = torch.tensor([0, len(is_new) + 1], device=is_new.device)
+    return torch.cat((ends[:1], starts, ends[1:])).int()
+
+
+def offsets_of_positions(positions: Any, length: int) -> Tensor | None:
+    """Return the offsets of the sequences of a row, which begin where positions do not count on.
+
+    None if positions say nothing, or that there is but one sequence.
+    """
+    if not isinstance(positions, Tensor) or positions.shape != (1, length) or length < 2:
+        return None
+    version, offsets = getattr(positions, _OFFSETS, (None, None))
+    if version != positions._version:
+        is_new = positions[0].diff() != 1
+        offsets = _offsets(is_new) if bool(is_new.any()) else None
+        setattr(positions, _OFFSETS, (positions._version, offsets))  # once for all layers
+    return offsets
 
 
 def entmax_explicit_mask(*args: Any, **kwargs: Any) -> Tensor | None:

@@ -32,7 +32,6 @@ class Found:
         num_heads: ``h``.
         embed_dim: Size of its input, 0 if that is not known.
         attention: Of which kind it is.
-        has_softcap: Whether it bounds its scores.
         is_own_code: Whether it attends by code of its own, through softmax.
     """
 
@@ -40,7 +39,6 @@ class Found:
     num_heads: int
     embed_dim: int
     attention: AttentionType
-    has_softcap: bool = False
     is_own_code: bool = False
 
 
@@ -249,7 +247,6 @@ class _Tracer:
                 num_heads=call.query.shape[1],
                 embed_dim=size[-1] if size else 0,
                 attention=kind_of(name, call.module, q, k, call.is_causal),
-                has_softcap=call.softcap is not None,
             ),
         )
         self.trace.blind.setdefault(name, []).append(_blind_rows(call))

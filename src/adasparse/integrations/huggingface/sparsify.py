@@ -193,8 +193,6 @@ def _what(config: SparsityConfig, attention: Found) -> str:
     what = f"{attention.attention}, {heads} of {attention.num_heads} heads, {alpha}"
     if config.length_scale is not None:
         what += f", length scale {config.length_scale}"
-    if attention.has_softcap:
-        what += ", with a softcap, for which the whole matrix of scores is built"
     if attention.is_own_code:
         what += ", through its softmax (slower)"
     return what

@@ -3,8 +3,6 @@
 from adasparse.kernels.cpu.attention import (
     SavedSupport,
     SavedWeights,
-    attention_backward,
-    attention_forward,
     attention_only_scores,
     attention_rescored,
     attention_support,
@@ -21,6 +19,7 @@ from adasparse.kernels.cpu.native import (
     use_isa,
     use_screening,
 )
+from adasparse.kernels.cpu.packed import SavedPacked, attention_backward, attention_forward
 from adasparse.kernels.cpu.rows import entmax_backward, entmax_forward
 
 #: Attention in bfloat16 and float16 is read and written as it is.
@@ -28,6 +27,7 @@ accepts_half_precision = True
 
 __all__ = [
     "SavedLoss",
+    "SavedPacked",
     "SavedSupport",
     "SavedWeights",
     "accepts_half_precision",

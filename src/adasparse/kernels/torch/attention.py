@@ -43,6 +43,15 @@ def _entmax(scores: Tensor, alpha: Tensor) -> Tensor:
     return entmax_forward(scores.flatten(0, 2), _alpha_rows(scores, alpha)).view(scores.shape)
 
 
+def _entmax_backward(
+    weights: Tensor, grad: Tensor, alpha: Tensor, *, with_alpha: bool
+) -> tuple[Tensor, Tensor | None]:
+    """See ``RowKernels.entmax_backward``; a sequence of a packed batch may have no keys."""
+    if weights.numel() == 0:
+        return grad, weights.new_zeros(len(weights)) if with_alpha else None
+    return entmax_backward(weights, grad, alpha, with_alpha=with_alpha)
+
+
 def _alpha_rows(scores: Tensor, alpha: Tensor) -> Tensor:
     if alpha.numel() == 1:
         return alpha.reshape(())
@@ -121,7 +130,7 @@ def _backward(
         by_weights = torch.where(factors == 0, 0.0, by_weights * factors)
     if problem.sinks is not None:  # which have no value
         by_weights = torch.nn.functional.pad(by_weights, (0, 1))
-    flat_scores, flat_alpha = entmax_backward(
+    flat_scores, flat_alpha = _entmax_backward(
         saved.flatten(0, 2),
         by_weights.flatten(0, 2),
         _alpha_rows(weights, problem.alpha),
