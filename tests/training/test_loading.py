@@ -169,3 +169,15 @@ def test_a_pooler_that_nobody_saved_is_fine(tmp_path):
                         intermediate_size=8, max_position_embeddings=8)  # fmt: skip
     BertForMaskedLM(config).save_pretrained(tmp_path)
     assert torch.is_tensor(load_model(AutoModel, tmp_path).pooler.dense.weight)
+
+
+@pytest.mark.parametrize("load", [load_run, load_for_analysis], ids=["translate", "analyze"])
+def test_buffers_that_are_not_finite_are_refused(load, tmp_path):
+    """Marian adds one to its logits; with a NaN in it, translations were empty without a word."""
+    folder = tmp_path / "run"
+    shutil.copytree(small_run(), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    weights = load_file(folder / "model.safetensors")
+    weights["final_logits_bias"][0, 0] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="weights that are not finite: final_logits_bias"):
+        load(folder)

@@ -173,7 +173,8 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any], config: dict[
         raise ValueError(f"its weights are incomplete; missing: {_list(missing)}")
     if surplus:
         raise ValueError(f"it has weights that config.json does not name: {_list(surplus)}")
-    damaged = [name for name, x in model.named_parameters() if not torch.isfinite(x).all()]
+    # Buffers too: Marian adds one to its logits.
+    damaged = [name for name, x in model.state_dict().items() if not torch.isfinite(x).all()]
     if damaged:
         raise ValueError(f"it has weights that are not finite: {_list(damaged)}")
 
