@@ -67,8 +67,8 @@ def whole_modules():
 @pytest.mark.parametrize(
     "module",
     [
-        adasparse, analysis, demo, entmax, export, figures, functional, grammar, huggingface, kernels,
-        longcontext, measures, nn,
+        adasparse, analysis, demo, entmax, export, figures, functional, grammar, huggingface,
+        kernels, longcontext, measures, nn,
     ],
     ids=lambda x: x.__name__,
 )  # fmt: skip

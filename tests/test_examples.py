@@ -13,7 +13,7 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 QUICK = {
     "entmax": {},
     "pretrained": {"TUNING_STEPS = 300, 150": "TUNING_STEPS = 2, 2"},
-    "translation": {"STEPS, PAIRS = 700, 12_000": "STEPS, PAIRS = 10, 500"},
+    "translation": {"STEPS, PAIRS = 450, 8_000": "STEPS, PAIRS = 10, 500"},
     "longcontext": {
         "STEPS = 800": "STEPS = 2",
         "range(5, 17)": "range(5, 9)",

@@ -252,7 +252,7 @@ def test_options_cover_the_fields_of_attention():
     """A new field of attention must be exported, or refused by name."""
     covered = {
         "query", "key", "value", "alpha", "mask", "slopes", "sinks", "key_lengths", "scale",
-        "is_causal", "window_left", "window_right", "softcap", "position",
+        "is_causal", "window_left", "window_right", "softcap", "position", "codes", "code_bounds",
     }  # fmt: skip
     packed = {"cu_seq_q", "cu_seq_k", "block_table", "max_q", "max_k"}
     refused = {"seed", "dropout_p", *packed}

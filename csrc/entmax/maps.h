@@ -115,7 +115,7 @@ struct GeneralMap {
     p = select(inside, sigma * t, all<X>(0));
   }
   ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T> log_p) const {
-    return select(greater(p, Vec<T>{}), exp(slope_ * log_p), Vec<T>{});
+    return select(greater(p, Vec<T>{}), power_of<Vec<T>>(p, log_p, slope_), Vec<T>{});
   }
   double step(double f, double s) const {
     return f * -std::expm1(-eps_ * std::log(f)) / (eps_ * s);

@@ -85,6 +85,25 @@ ADASPARSE_INLINE bool every(M m) {
   return m == static_cast<M>(~M{});
 }
 
+// a = m * 2^k with m in [3/4, 3/2): k and m. Exact for every a > 0.
+ADASPARSE_INLINE void split_exponent(FloatVector a, FloatVector& k, FloatVector& m) {
+  const __m512 x = reinterpret_cast<__m512>(a), one = _mm512_set1_ps(1);
+  const __m512 mantissa = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);
+  const __m512 exponent = _mm512_getexp_ps(x);  // one too low where the mantissa is below 1
+  const __mmask16 is_halved = _mm512_cmp_ps_mask(mantissa, one, _CMP_LT_OQ);
+  k = reinterpret_cast<FloatVector>(_mm512_mask_add_ps(exponent, is_halved, exponent, one));
+  m = reinterpret_cast<FloatVector>(mantissa);
+}
+// The nearest whole number, and a * 2^k for a whole k, with gradual underflow.
+ADASPARSE_INLINE FloatVector nearest(FloatVector a) {
+  return reinterpret_cast<FloatVector>(_mm512_roundscale_ps(
+      reinterpret_cast<__m512>(a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+ADASPARSE_INLINE FloatVector scale_exponent(FloatVector a, FloatVector k) {
+  return reinterpret_cast<FloatVector>(
+      _mm512_scalef_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(k)));
+}
+
 // See generic.h.
 template <class T>
 ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {

@@ -73,7 +73,7 @@ def seconds_per_call(function: Callable[[], object], calls: int, device: str = "
             function()
         end.record()
         end.synchronize()
-    return begin.elapsed_time(end) / 1000 / calls
+    return float(begin.elapsed_time(end)) / 1000 / calls
 
 
 def peak_extra_bytes(function: Callable[[], object], device: str) -> int:
