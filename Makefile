@@ -25,7 +25,7 @@ demo: $(INSTALLED)  ## Train a translation model and show what its heads learned
 # Each worker gets its share of the cores, so that they do not crowd each other out.
 test: $(INSTALLED)  ## Run the tests, those in docstrings and the README included
 	OMP_NUM_THREADS=$$($(BIN)/python -c 'import os; print(max(1, os.cpu_count() // $(WORKERS)))') \
-		$(BIN)/pytest -n $(WORKERS)
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(INSTALLED)  ## Check format, lint, types and the direction of imports
 	$(BIN)/clang-format --dry-run --Werror $(CSRC)

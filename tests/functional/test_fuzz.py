@@ -32,7 +32,7 @@ ALPHAS = (
 )
 #: Of a weight, beyond its rounding to the dtype.
 ERRORS = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
-CALLS = 200
+CALLS = 120
 SLOW_CALLS = 20_000
 
 

@@ -46,7 +46,7 @@ def test_softcap_agrees_with_the_reference(sizes, alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.05, 1.5, 2.0, 3.0])
-@pytest.mark.parametrize("n", [31, 130, 400])
+@pytest.mark.parametrize("n", [31, 130, 270])
 def test_both_agree_with_the_reference_among_all_other_options(n, alpha):
     x = tensors(b=2, h=2, q=n, k=n, d=13)
     options = {

@@ -37,11 +37,22 @@ class Case(Protocol):
 
 CASES: tuple[Case, ...] = (
     TimedCase(name="n64", batch=8, length=64, bars=(1.5, 0.8)),
-    TimedCase(name="n512", length=512, bars=(2.5, 1.0)),
-    TimedCase(name="n2048", length=2048, bars=(4.0, 1.3)),
-    TimedCase(name="n4096", length=4096, bars=(5.0, 1.4)),
-    TimedCase(name="n8192", length=8192, bars=(6.0, 1.5)),
-    TimedCase(name="causal", title="α = 1.5, causal", length=4096, is_causal=True, bars=(3.5, 1.2)),
+    TimedCase(name="n512", length=512, bars=(3.5, 1.6)),
+    TimedCase(name="n2048", length=2048, bars=(7.0, 2.8)),
+    TimedCase(name="n4096", length=4096, bars=(9.0, 3.5)),
+    TimedCase(name="n8192", length=8192, bars=(11.0, 4.0)),
+    TimedCase(name="causal", title="α = 1.5, causal", length=4096, is_causal=True, bars=(8.0, 3.2)),
+    TimedCase(name="wide", length=4096, head_dim=128, bars=(9.0, 3.5)),
+    *(
+        TimedCase(
+            name=f"bfloat16-n{length}",
+            title="α = 1.5, bfloat16",
+            length=length,
+            dtype="bfloat16",
+            bars=bars,
+        )
+        for length, bars in ((512, (1.5, 1.0)), (2048, (4.0, 2.0)), (4096, (6.0, 2.5)))
+    ),
     TimedCase(
         name="translation",
         title="α = 1.5, translation",
@@ -59,9 +70,14 @@ CASES: tuple[Case, ...] = (
             batch=batch,
             length=length,
             alpha=None,
-            bars=(bar, 0.6),
+            bars=bars,
         )
-        for batch, length, bar in ((8, 64, 1.0), (1, 512, 1.2), (1, 2048, 1.4))
+        for batch, length, bars in (
+            (8, 64, (1.0, 0.6)),
+            (1, 512, (1.7, 1.1)),
+            (1, 2048, (2.3, 1.5)),
+            (1, 4096, (2.8, 1.8)),
+        )
     ),
     TimedCase(name="softmax", title="α = 1", length=2048, alpha=1.0, bars=(0.8, 0.7)),
     TimedCase(name="package", length=2048, baseline=PACKAGE, bars=(60.0, 60.0)),

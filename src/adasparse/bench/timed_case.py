@@ -33,6 +33,7 @@ class TimedCase:
         is_causal: Causal masking, in both functions, as are the next two.
         is_padded: Whether sequences have anything from a third to all of the keys.
         dropout_p: Share of the weights to drop.
+        dtype: Name of the dtype of all tensors; None for that of the settings.
         bars: Smallest acceptable speedups, of forward and backward together and of forward alone.
     """
 
@@ -47,6 +48,7 @@ class TimedCase:
     is_causal: bool = False
     is_padded: bool = False
     dropout_p: float = 0.0
+    dtype: str | None = None
     bars: tuple[float | None, float | None] = (None, None)
 
     @property
@@ -71,8 +73,9 @@ class TimedCase:
     def rows(self, settings: Settings) -> Iterator[Row]:
         """Time each direction. The seed alone decides on the data."""
         generator = torch.Generator().manual_seed(settings.seed)
+        dtype = DTYPES[self.dtype or settings.dtype]
         *inputs, grad = (
-            torch.randn(self.shape, generator=generator).to(settings.device, DTYPES[settings.dtype])
+            torch.randn(self.shape, generator=generator).to(settings.device, dtype)
             for _ in range(4)
         )
         lengths = None

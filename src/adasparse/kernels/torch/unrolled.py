@@ -7,6 +7,7 @@ Newton's method below 2, bisection above. An alpha that is an input or a paramet
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from adasparse.kernels.torch.rows import or_one
 from adasparse.kernels.torch.steep import last_in_support
@@ -25,7 +26,10 @@ def known_alpha(alpha: Tensor) -> float | None:
     if torch.compiler.is_dynamo_compiling():
         return None
     constant = getattr(alpha, "constant", None)
-    return constant.item() if isinstance(constant, Tensor) and constant.numel() == 1 else None
+    if not isinstance(constant, Tensor) or constant.numel() != 1:
+        return None
+    with unset_fake_temporarily():  # the constant of a fake tensor is real
+        return constant.item()
 
 
 def entmax_unrolled(scores: Tensor, alpha: Tensor) -> Tensor:
