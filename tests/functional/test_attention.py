@@ -483,7 +483,7 @@ SETTINGS = {"suppress_health_check": list(HealthCheck)}
 
 
 @given(cases())
-@settings(max_examples=200, **SETTINGS)
+@settings(max_examples=120, **SETTINGS)
 def test_random_cases(case):
     check_case(case)
 

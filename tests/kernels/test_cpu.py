@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.usefixtures("nan_filled_memory"),
 ]
 
-SIZES = [1, 2, 7, 8, 9, 16, 17, 31, 63, 64, 65, 129, 257, 1031]
+SIZES = [1, 2, 7, 9, 16, 17, 63, 65, 129, 257, 1031]
 
 
 def rows_of(kind, n):

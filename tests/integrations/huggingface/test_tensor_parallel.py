@@ -54,7 +54,7 @@ print("done")
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),  # training in two processes is tested, too
         pytest.param({"tie_heads": True}, marks=pytest.mark.slow),
         pytest.param({"heads": (0, 3), "length_scale": "adaptive"}, marks=pytest.mark.slow),
     ],

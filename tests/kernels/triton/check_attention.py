@@ -42,8 +42,9 @@ def test_shared_key_heads_and_lengths_with_nan_in_the_padding():
         assert torch.equal(found[name], x), name
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 17, 70), (1, 2, 1, 70)], ids=str)
-@pytest.mark.parametrize("is_bool", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "is_bool"), [((2, 1, 17, 70), False), ((1, 2, 1, 70), True)], ids=str
+)
 def test_masks_that_broadcast(shape, is_bool):
     generator = torch.Generator().manual_seed(1)
     mask = torch.rand(shape, generator=generator) > 0.4

@@ -107,6 +107,7 @@ def test_module_trains(monkeypatch):
         assert (a - b).abs().max() <= 1e-4 * b.abs().max() + 1e-6
 
 
+@pytest.mark.slow
 def test_sparsified_model_generates_and_learns_the_same(monkeypatch):
     transformers = pytest.importorskip("transformers")
     from adasparse.integrations.huggingface import SparsityConfig, sparsify
