@@ -20,8 +20,6 @@ QUICK = {
         "[32, 64, 128, 256, 512, 1024]": "[32, 64]",
     },
 }  # fmt: skip
-#: Stored without outputs.  TODO: empty it once `make notebooks` has run on a machine at rest
-WITHOUT_OUTPUTS = {"translation"}
 #: Most characters of a stored notebook, outputs included.
 MAX_SIZE = 200_000
 
@@ -70,9 +68,7 @@ def test_runs_as_it_is(path):
     run(path, {})
 
 
-@pytest.mark.parametrize(
-    "path", [x for x in NOTEBOOKS if x.stem not in WITHOUT_OUTPUTS], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_stored_and_small(path):
     assert len(path.read_text(encoding="utf-8")) <= MAX_SIZE
     code = [cell for cell in cells(path) if cell["cell_type"] == "code"]

@@ -410,7 +410,7 @@ struct ForwardBlock {
     const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
     if (visible.last <= first || visible.first >= first + size) return;
     work.screen.raise(r, eps, work.candidates[r]);
-    const int64_t seen = smaller(size, round_up(visible.last - first, kColumns));
+    const int64_t seen = smaller(size, visible.last - first);
     const T* low = work.scores.get() + r * screened_stride();
     Candidates<T>& mine = work.candidates[r];
     if (columns.count > kScannedKeys)

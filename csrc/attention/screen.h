@@ -202,6 +202,8 @@ class ScreenedStrip {
           above |= static_cast<uint64_t>(
                        bits(greater_or_nan(load(mine + x) + added[x / kCodeKeys], cut)))
                    << x;
+        // Keys that do not exist share the bounds of their panel, which may be infinite or NaN.
+        if (end - j < kCodeGroups) above &= (uint64_t{1} << (end - j)) - 1;
         const auto append = [&](int64_t at) ADASPARSE_INLINE_BODY {
           if (KeepsBounds) row.value[count] = mine[at] + added[at / kCodeKeys];
           row.index[count] = static_cast<int32_t>(first + chunk + j + at);

@@ -52,28 +52,27 @@ def to_onnx(
         raise ImportError(
             f"ONNX export requires {' and '.join(missing)}: pip install 'adasparse[onnx]'."
         )
-    options = {"verbose": False, **options, "dynamo": True}
-    if isinstance(model, torch.export.ExportedProgram):
-        if args or kwargs or dynamic_shapes:
-            raise ValueError(
-                "args, kwargs and dynamic_shapes are part of an exported program; got them besides."
-            )
-        program = torch.onnx.export(model.run_decompositions(decompositions()), (), path, **options)
-    else:
-        program = _export_module(
-            model, args, path, kwargs=kwargs, dynamic_shapes=dynamic_shapes, **options
+    if not isinstance(model, torch.export.ExportedProgram):
+        model = _exported(model, args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
+    elif args or kwargs or dynamic_shapes:
+        raise ValueError(
+            "args, kwargs and dynamic_shapes are part of an exported program; got them besides."
         )
+    options = {"verbose": False, **options, "dynamo": True}
+    program = torch.onnx.export(model.run_decompositions(decompositions()), (), path, **options)
     assert program is not None
     return program
 
 
-def _export_module(model: nn.Module, *args: Any, **options: Any) -> "ONNXProgram | None":
+def _exported(
+    model: nn.Module, args: tuple[Any, ...], **options: Any
+) -> torch.export.ExportedProgram:
     """Export in evaluation mode, and restore the mode of every module afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
-            return torch.onnx.export(model, *args, **options)
+            return torch.export.export(model, args, **options)
     finally:
         for module, mode in modes.items():
             module.training = mode

@@ -191,7 +191,7 @@ def _packed_mask(
     """
     n, is_compiling = query.shape[2], torch.compiler.is_compiling()
     by_mask = attention_mask if isinstance(attention_mask, PackedMask) else None
-    if len(query) != 1 or key.shape[2] != n or n < 2:
+    if query.shape[0] != 1 or key.shape[2] != n or n < 2:
         return by_mask
     offsets = packing.get("cu_seq_lens_q")
     if offsets is None and by_mask is None and not is_compiling:

@@ -52,7 +52,7 @@ def entmax_unrolled(scores: Tensor, alpha: Tensor) -> Tensor:
         weights = _normalized(_any_gentle(z, masked, eps), eps)
         bad = bad | (alpha > 2)
     elif known > 2:
-        weights = _steep(torch.where(masked, torch.finfo(z.dtype).min, z), known - 1)
+        weights = _steep(torch.where(masked, -1e30, z), known - 1)
         weights = weights / weights.sum(-1, keepdim=True)
     else:
         weights = _normalized(_gentle(z, masked, known - 1), known - 1)
