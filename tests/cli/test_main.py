@@ -90,6 +90,8 @@ def test_ctrl_c_while_imports_run_is_quiet(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        # Tests that run in the background inherit that it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
