@@ -28,7 +28,7 @@ folder, modes = sys.argv[1], sys.argv[2:]
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-tokens = torch.load(folder + "/tokens.pt")
+tokens = torch.load(folder + "/tokens.pt", weights_only=True)
 
 
 def load(mode):
