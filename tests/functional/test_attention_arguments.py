@@ -208,6 +208,7 @@ X = zeros((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6))
         (X, {"alpha": torch.ones(3, device="meta")}, ValueError, "alpha .* cpu; got meta"),
         (X, {"attn_mask": torch.ones(4, 5).int()}, TypeError, r"got torch\.int32"),
         (X, {"attn_mask": [[True]]}, TypeError, "attn_mask must .* got list"),
+        (X, {"attn_mask": torch.ones(4, 5).to_sparse()}, TypeError, r"got torch\.sparse_coo"),
         (
             X,
             {"attn_mask": torch.ones(5, 4)},

@@ -415,6 +415,8 @@ def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
             "attn_mask must be a bool tensor, True where a key takes part, or a floating point "
             f"one to add; got {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}."
         )
+    if mask.layout != torch.strided:
+        raise TypeError(f"attn_mask must be a dense (strided) tensor; got {mask.layout}.")
     if type(mask) is not Tensor:
         _check_mask_type(mask)
     check_device("attn_mask", mask, query)
