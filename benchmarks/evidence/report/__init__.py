@@ -34,7 +34,7 @@ def _write(results: Path, docs: Path) -> list[Path]:
     logs = read_logs(results)
     earlier = results.parent
     pages = [
-        longcontext_page(logs, docs, earlier / "longcontext" / "speed.json"),
+        longcontext_page(logs, docs, earlier / "longcontext"),
         heads_page(logs, docs, results),
         pretrained_page(logs, docs),
         translation_page(logs, docs, earlier / "translation"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evidence.report.earlier_longcontext import earlier_sections
 from benchmarks.evidence.report.language import LanguageResults, language_section
 from benchmarks.evidence.report.logs import Log
 from benchmarks.evidence.report.notes import notes
@@ -19,19 +20,25 @@ ORDER = ("mqmtar", "sort", "reverse", "copy", "flip-flop")
 _INTRODUCTION = """# Long-context results
 
 Exact match at lengths far beyond those of training, with
-[softmax, SSMax](https://arxiv.org/abs/2501.19399),
+softmax, [SSMax](https://arxiv.org/abs/2501.19399),
 [1.5-entmax](https://arxiv.org/abs/1905.05702),
-[ASEntmax](https://arxiv.org/abs/2506.16640) and ASEntmax with a learned α. Every number comes from
-a log in `benchmarks/results/evidence`, mean ± half of the 95% interval over seeds (Student).
-**Bold** is better than softmax with NAPE, by a 95% interval of the difference that excludes zero
+[ASEntmax](https://arxiv.org/abs/2506.16640) and ASEntmax with a learned α. Every number, but for
+earlier runs at the end, comes from a log in `benchmarks/results/evidence`: mean ± half of the 95%
+interval over seeds (Student). **Bold** is better than softmax with NAPE, by a 95% interval of the difference that excludes zero
 (Welch). Models are trained until development data at the training length are solved to 99%, and at
 least as long again; the last checkpoint is scored, on 100 examples at each length, 20 beyond 64×.
 Where a method has several settings the table shows the best one, by its mean over all lengths, and
 a second table all of them."""
 
 
-def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, speed: Path) -> Path | None:
-    """Write the page; return its path, or None if there are no logs for it."""
+def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, earlier: Path) -> Path | None:
+    """Write the page; return its path, or None if there are no logs for it.
+
+    Args:
+        logs: Logs by experiment.
+        docs: Folder of the page.
+        earlier: Folder of earlier runs, with one seed each, and of the measured speed.
+    """
     folder = docs / FIGURES
     tasks = [TaskResults(name, logs[name]) for name in ORDER if name in logs]
     language = LanguageResults(logs["language"]) if "language" in logs else None
@@ -48,6 +55,8 @@ def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, speed: Path)
         lines += sizes_section(logs["sizes"])
     if language is not None:
         lines += language_section(language, folder)
+    lines += earlier_sections(earlier, without=list(logs))
+    speed = earlier / "speed.json"
     if speed.is_file():
         lines += _speed_section(json.loads(speed.read_text(encoding="utf-8")))
     lines += _made(tasks, language)
