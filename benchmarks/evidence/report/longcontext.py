@@ -19,16 +19,15 @@ OURS = "ASEntmax, NAPE"
 ORDER = ("mqmtar", "sort", "reverse", "copy", "flip-flop")
 _INTRODUCTION = """# Long-context results
 
-Exact match at lengths far beyond those of training, with
-softmax, [SSMax](https://arxiv.org/abs/2501.19399),
-[1.5-entmax](https://arxiv.org/abs/1905.05702),
+Exact match at lengths far beyond those of training, with softmax,
+[SSMax](https://arxiv.org/abs/2501.19399), [1.5-entmax](https://arxiv.org/abs/1905.05702),
 [ASEntmax](https://arxiv.org/abs/2506.16640) and ASEntmax with a learned α. Every number, but for
 earlier runs at the end, comes from a log in `benchmarks/results/evidence`: mean ± half of the 95%
-interval over seeds (Student). **Bold** is better than softmax with NAPE, by a 95% interval of the difference that excludes zero
-(Welch). Models are trained until development data at the training length are solved to 99%, and at
-least as long again; the last checkpoint is scored, on 100 examples at each length, 20 beyond 64×.
-Where a method has several settings the table shows the best one, by its mean over all lengths, and
-a second table all of them."""
+interval over seeds (Student). **Bold** is better than softmax with NAPE, by a 95% interval of the
+difference that excludes zero (Welch). Models are trained until development data at the training
+length are solved to 99%, and at least as long again; the last checkpoint is scored, on 100
+examples at each length, 20 beyond 64×. Where a method has several settings the table shows the
+best one, by its mean over all lengths, and a second table all of them."""
 
 
 def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, earlier: Path) -> Path | None:
