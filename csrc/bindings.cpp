@@ -11,6 +11,7 @@
 #include "attention/arrange.h"
 #include "attention/packed.h"
 #include "dispatch.h"
+#include "pages.h"
 #include "parallel.h"
 #include "tuning.h"
 
@@ -445,6 +446,14 @@ NB_MODULE(_native, m) {
       "use_screening",
       [](const std::string& name) { adasparse::use_screening(adasparse::screening_named(name)); },
       "name"_a, "Switches the screening of scores; results stay the same.");
+  m.def(
+      "use_large_pages",
+      [](Address data, size_t bytes, int threads) {
+        adasparse::use_large_pages(at<void>(data), bytes, threads);
+      },
+      nb::kw_only(), "data"_a, "bytes"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "Asks for large pages behind memory that is about to be written, if it is large.");
+  m.attr("LARGE_RESULT") = adasparse::kLargeResult;
   m.attr("has_openmp") = adasparse::has_openmp();
   bind_rows(m);
   bind_attention(m);

@@ -202,21 +202,27 @@ int64_t PackedAttention::arrange(int64_t* offsets, uint8_t* is_dense) const {
 
 void PackedAttention::move(const int64_t* offsets, const uint8_t* is_dense, int32_t* index,
                            void* weight) {
-  for (int64_t s = 0, entry = 0; s < count(); ++s) {
-    const int64_t* mine = offsets + in_.heads * packing_.query[s] + s;
+  const std::vector<int64_t> entry = entries(offsets);
+  // On the threads of the forward, which `supports_` know.
+  run([&](int64_t s, int) {
     if (supports_[s])
-      supports_[s]->move(is_dense + in_.heads * s, mine, index + entry,
-                         shifted_bytes(weight, entry, in_));
-    entry += mine[in_.heads * queries(s)];
-  }
+      supports_[s]->move(is_dense + in_.heads * s, offsets + in_.heads * packing_.query[s] + s,
+                         index + entry[s], shifted_bytes(weight, entry[s], in_));
+  });
   supports_.clear();
+}
+
+// The first entry of each sequence, and the end.
+std::vector<int64_t> PackedAttention::entries(const int64_t* offsets) const {
+  std::vector<int64_t> entry{0};
+  for (int64_t s = 0; s < count(); ++s)
+    entry.push_back(entry.back() + offsets[in_.heads * packing_.query[s + 1] + s]);
+  return entry;
 }
 
 void PackedAttention::backward(const AttentionBackward& a) const {
   const Kernels& kernels = current_kernels();
-  std::vector<int64_t> entry{0};
-  for (int64_t s = 0; s < count(); ++s)
-    entry.push_back(entry.back() + a.offsets[in_.heads * packing_.query[s + 1] + s]);
+  const std::vector<int64_t> entry = entries(a.offsets);
   run([&](int64_t s, int threads) {
     AttentionInput in = sequence(s);
     in.threads = threads;

@@ -46,6 +46,7 @@ class PackedAttention {
   int64_t queries(int64_t s) const;
   bool is_whole(int64_t s) const;
   AttentionInput sequence(int64_t s) const;
+  std::vector<int64_t> entries(const int64_t* offsets) const;
   void run(const std::function<void(int64_t s, int threads)>& body) const;
 
   AttentionInput in_;

@@ -1,12 +1,15 @@
-"""Exhausted memory: kernels raise MemoryError, and the process and its kernels live on."""
+"""Memory of the kernels: errors where it is exhausted, large pages for large results."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
-from adasparse.kernels import cpu
+from adasparse.kernels import AttentionProblem, cpu
 
 pytestmark = [
     pytest.mark.skipif(not cpu.is_available(), reason="the compiled kernels are not installed"),
@@ -113,3 +116,33 @@ def test_exhausted_memory_is_an_error_that_can_be_caught(call, megabytes):
     assert set(outcomes.values()) <= {"MemoryError", "success"}, outcomes
     if call != "loss_forward":
         assert "MemoryError" in outcomes.values(), outcomes
+
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def huge_kilobytes_at(address):
+    """Return how much of the mapping of memory at ``address`` is in large pages."""
+    maps = Path("/proc/self/smaps").read_text()
+    for mapping in re.finditer(r"^(\w+)-(\w+) .*?^AnonHugePages: +(\d+) kB", maps, re.M | re.S):
+        first, last, kilobytes = mapping.groups()
+        if int(first, 16) <= address < int(last, 16):
+            return int(kilobytes)
+    raise LookupError(hex(address))
+
+
+@pytest.mark.skipif(
+    not SETTING.exists() or "[madvise]" not in SETTING.read_text(),
+    reason="this system gives large pages to none, or to all",
+)
+def test_large_outputs_and_gradients_lie_in_large_pages():
+    # In pages of 4 KB, half of a packed backward was spent waiting for fresh ones.
+    query, key = torch.randn(1, 1, 150_000, 64), torch.randn(1, 1, 2, 64)
+    problem = AttentionProblem(
+        query=query, key=key, value=key, alpha=torch.full((1, 1, 1, 1), 1.5).double(), scale=0.125
+    )
+    out, saved = cpu.attention_forward(problem, keep=True)
+    gradients = cpu.attention_backward(problem, saved, out, frozenset({"query"}))
+    for result in (out, gradients.query):
+        assert huge_kilobytes_at(result.data_ptr() + result.nbytes // 2) > 0
+    assert huge_kilobytes_at(query.data_ptr() + query.nbytes // 2) == 0  # made by PyTorch

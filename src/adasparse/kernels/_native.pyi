@@ -25,6 +25,13 @@ def screening() -> str:
 def use_screening(name: str) -> None:
     """Switches the screening of scores; results stay the same."""
 
+def use_large_pages(*, data: int, bytes: int, threads: int) -> None:
+    """
+    Asks for large pages behind memory that is about to be written, if it is large.
+    """
+
+LARGE_RESULT: int = 8388608
+
 has_openmp: bool = True
 
 class Type(enum.Enum):

@@ -188,8 +188,8 @@ def empty_rows(shape: Sequence[int], query: Tensor) -> Tensor:
     """
     b, h, n, size = shape
     if 0 < query.stride(1) < query.stride(2):
-        return query.new_empty(b, n, h, size).transpose(1, 2)
-    return query.new_empty(b, h, n, size)
+        return native.in_large_pages(query.new_empty(b, n, h, size)).transpose(1, 2)
+    return native.in_large_pages(query.new_empty(b, h, n, size))
 
 
 @native.raises_memory_error

@@ -119,6 +119,15 @@ def address(x: Tensor | None, dtype: torch.dtype | None = None) -> int:
     return x.data_ptr()
 
 
+def in_large_pages(x: Tensor) -> Tensor:
+    """Return ``x``, which is about to be written, in large pages of memory if it is large."""
+    if x.nbytes >= extension.LARGE_RESULT:
+        extension.use_large_pages(
+            data=x.data_ptr(), bytes=x.nbytes, threads=torch.get_num_threads()
+        )
+    return x
+
+
 def raises_memory_error(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Make a function raise MemoryError where PyTorch's allocator raises RuntimeError."""
 
