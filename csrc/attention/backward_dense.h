@@ -65,7 +65,7 @@ struct DenseBackward {
             solved = solve_row(map, weight, n + (in.sinks ? 1 : 0), work.row.get(),
                                static_cast<T*>(nullptr));
           }
-          write_weights(map, weight, n, solved, weight, work.row.get());
+          write_weights(map, weight, n, solved, weight, weight, work.row.get());
         });
         for (int64_t j = 0; j < n && !are_values_finite; ++j)
           if (weight[j] == 0) gradient[j] = 0;

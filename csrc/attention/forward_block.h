@@ -281,8 +281,7 @@ struct ForwardBlock {
       T* row = scores + r * stride;
       if (a.in.sinks) row[n] = sink();
       const SolvedRow solved = solve_row(map, row, all, work.solver.get(), work.row.get());
-      write_weights(map, row, all, solved, work.row.get());
-      std::memcpy(row, work.row.get(), sizeof(T) * static_cast<size_t>(all));
+      write_weights(map, row, all, solved, work.row.get(), row);
       save_state(i + r, solved.normalizer);
       if (a.in.sinks) save_sink(i + r, row[n]);
     }
@@ -481,7 +480,7 @@ struct ForwardBlock {
       } else {
         const SolvedRow solved =
             solve_row(map, mine.value, count, work.solver.get(), weights, mine.bound);
-        write_weights(map, mine.value, count, solved, weights);
+        write_weights(map, mine.value, count, solved, weights, weights);
         save_state(i + r, solved.normalizer);
         if (a.in.sinks) save_sink(i + r, weights[mine.count]);
         append_support(weights, mine.index, 0, mine.count, list);

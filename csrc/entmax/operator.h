@@ -68,7 +68,7 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         forward_in_lanes(map, source, n, n, used, work.get(), target);
       } else {
         const SolvedRow solved = solve_row(map, source, n, work.get(), target);
-        write_weights(map, source, n, solved, target);
+        write_weights(map, source, n, solved, target, target);
       }
       if constexpr (!direct) narrow_row(out.get(), used * n, weights + i * n);
     }

@@ -173,10 +173,11 @@ SolvedRow solve_row(const SteepMap<T>& map, const T* row, int64_t n, T* scratch,
   return {out, false};
 }
 
-// Writes p of a solved row, and sigma to `slopes` unless that is null or p is there already.
+// Writes p of a solved row to `weights`, which may be `row`, from `found`, where solve_row has put
+// p at c if it has; and sigma to `slopes` unless that is null or p was found.
 template <class T, class Map>
-void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row_solved, T* weights,
-                   T* slopes = nullptr) {
+void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row_solved,
+                   const T* found, T* weights, T* slopes = nullptr) {
   using V = Vec<T>;
   const Normalizer& solved = row_solved.normalizer;
   if (!solved.is_regular()) {
@@ -187,8 +188,8 @@ void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row
   }
   const T scale = static_cast<T>(solved.scale);
   if (row_solved.has_weights) {
-    if (scale != 1)
-      for_each_vector(weights, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
+    if (scale != 1 || found != weights)
+      for_each_vector(found, n, [&](V p, int count, int64_t j) ADASPARSE_INLINE_BODY {
         store_first(weights + j, p * scale, count);
       });
     return;
