@@ -78,7 +78,7 @@ def loss_backward(
     rows, n = scores.shape
     if grad.shape != (rows,):
         raise ValueError(f"grad must be {(rows,)}; got {tuple(grad.shape)}.")
-    grad_scores = torch.empty_like(scores)
+    grad_scores = native.in_large_pages(torch.empty_like(scores))
     grad_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
     native.extension.loss_backward(
         type=type_of(scores),

@@ -26,7 +26,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
     """See ``RowKernels.entmax_forward``; any floating dtype."""
     native.check_available()
     rows, n = scores.shape
-    weights = torch.empty_like(scores)
+    weights = native.in_large_pages(torch.empty_like(scores))
     native.extension.entmax_forward(
         type=type_of(scores),
         scores=native.address(scores),
@@ -52,7 +52,7 @@ def entmax_backward(
             f"grad must have the shape of the weights, {tuple(weights.shape)}; "
             f"got {tuple(grad.shape)}."
         )
-    grad_scores = torch.empty_like(weights)
+    grad_scores = native.in_large_pages(torch.empty_like(weights))
     grad_alpha = torch.empty(rows, dtype=torch.float64) if with_alpha else None
     native.extension.entmax_backward(
         type=type_of(weights),
