@@ -9,8 +9,11 @@ namespace adasparse {
 // memory of an earlier result, which needs no fresh pages.
 constexpr size_t kLargeResult = size_t{8} << 20;
 
-// Asks the system for large pages behind fresh memory that is about to be written, where it has
-// them, and divides their first use among threads. What the memory holds stays the same.
+// Asks the system for large pages behind fresh memory that is about to be written, if it is large
+// and the system has them. Returns whether they were granted.
+bool ask_for_large_pages(void* data, size_t bytes);
+
+// The same, and divides their first use among threads. What the memory holds stays the same.
 //
 // A page that is used for the first time is cleared by the system, one fault at a time, and threads
 // that do so side by side wait for each other: with pages of 4 KB, the outputs and gradients of

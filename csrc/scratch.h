@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <new>
 
+#include "pages.h"
 #include "tuning.h"
 
 namespace adasparse {
@@ -45,9 +46,13 @@ class KeptMemory {
   };
   // Where memory is short, what is kept is released first.
   void* allocate(size_t bytes) {
-    if (void* data = ::operator new(bytes, kAlignment, std::nothrow)) return data;
-    clear();
-    return ::operator new(bytes, kAlignment);
+    void* data = ::operator new(bytes, kAlignment, std::nothrow);
+    if (!data) {
+      clear();
+      data = ::operator new(bytes, kAlignment);
+    }
+    ask_for_large_pages(data, bytes);
+    return data;
   }
   static void release(void* data) { ::operator delete(data, kAlignment); }
   void clear() {
