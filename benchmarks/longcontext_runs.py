@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/longcontext_runs.py --work runs [--task sort] [--seeds 1,2]
     .venv/bin/python benchmarks/longcontext_runs.py --work runs --novels DATA/lm/gutenberg_novels
 
-Tasks come first; with --novels, language models instead. The recipes are the tiny ones. What has
-been trained is kept in --work and not done again; an interrupted training goes on. Results go to
+Tasks come first; with --novels, language models instead. The recipes are the tiny ones. Finished
+trainings are kept in --work and not repeated; an interrupted one resumes. Results go to
 benchmarks/results/longcontext; benchmarks/longcontext_report.py makes the page
 docs/results/long-context.md from them.
 """

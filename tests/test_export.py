@@ -339,7 +339,7 @@ def test_export_of_a_sparse_model(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["entmax", "attention", "module", "model"])
+@pytest.mark.parametrize("which", ["entmax", "attention", "module", "llama", "bert"])
 def test_ahead_of_time_compilation(which, tmp_path):
     torch.manual_seed(0)
     module, inputs, shapes, other = {
@@ -350,10 +350,14 @@ def test_ahead_of_time_compilation(which, tmp_path):
             Attend(is_causal=True), qkv(q=7), LENGTHS, qkv(q=11, k=11),
         ),
         "module": lambda: (
-            adasparse.nn.EntmaxAttention(4, is_causal=True).eval(), qkv(q=7), None, qkv(q=7, seed=1)
+            adasparse.nn.EntmaxAttention(4).eval(), qkv(q=7), LENGTHS, qkv(b=3, q=11, k=11),
         ),
-        "model": lambda: (
+        "llama": lambda: (
             Logits(tiny_model("llama", adasparse.SparsityConfig())),
+            padded_batch(2, 9), TOKENS, padded_batch(3, 17),
+        ),
+        "bert": lambda: (
+            Logits(tiny_model("bert", adasparse.SparsityConfig())),
             padded_batch(2, 9), TOKENS, padded_batch(3, 17),
         ),
     }[which]()  # fmt: skip
