@@ -1,4 +1,4 @@
-"""The plan: what is done, what is missing, and the hours that it will take."""
+"""The plan: finished and missing pieces, and the hours that they will take."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ FAILED = "failed.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """How far a piece is: ``done``, ``failed``, ``running``, ``begun`` or ``missing``."""
+    """Return the state of a piece: ``done``, ``failed``, ``running``, ``begun`` or ``missing``."""
 
     piece: Piece
     state: str

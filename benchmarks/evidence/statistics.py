@@ -124,7 +124,7 @@ def paired_bootstrap(
     count = ours.shape[1]
     found = np.empty(resamples)
     for i in range(resamples):
-        # How often each sentence is drawn is all that sums depend on.
+        # Sums depend only on the number of times that each sentence is drawn.
         times = np.bincount(rng.integers(count, size=count), minlength=count)
         means = []
         for system in (ours, theirs):

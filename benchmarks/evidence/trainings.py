@@ -1,4 +1,4 @@
-"""Trainings by the command line, and what their logs tell."""
+"""Trainings by the command line, and the contents of their logs."""
 
 import json
 import math

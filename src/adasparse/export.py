@@ -27,8 +27,8 @@ def to_onnx(
     """Export a model that attends through adasparse to ONNX.
 
     ``torch.onnx.export(model, ..., dynamo=True)`` does the same for a module; this function also
-    takes a program that ``torch.export.export`` returned, or ``torch.export.load``, and switches a
-    module to evaluation meanwhile. Every option of attention is supported except dropout and packed
+    takes a program that ``torch.export.export`` or ``torch.export.load`` returned, and exports a
+    module in evaluation mode. Every option of attention is supported except dropout and packed
     sequences.
 
     Args:
@@ -36,7 +36,8 @@ def to_onnx(
         args: Example of the positional arguments; not for an exported program.
         path: File to write, or None.
         kwargs: Example of the keyword arguments.
-        dynamic_shapes: Dimensions that may vary, as ``torch.export.export`` takes them.
+        dynamic_shapes: Dimensions that may vary, as ``torch.export.export`` takes them; in the
+            example each should have a size of at least 2.
         options: Other arguments of ``torch.onnx.export``, such as ``input_names``.
 
     Returns:

@@ -47,7 +47,7 @@ def _added(mask):
 
 
 def _run(module, inputs, **options):
-    """Output, weights and the gradients by inputs and parameters."""
+    """Output, weights and the gradients with respect to inputs and parameters."""
     output, weights = module(*inputs, **options)
     total = (output * randn(tuple(output.shape), seed=7)).sum()
     if weights is not None:

@@ -84,7 +84,7 @@ def _finetune(subject: Subject, request: dict[str, Any], out: Path) -> dict[str,
 
 
 def _speed(subject: Subject, request: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Time the models of finished fine-tunings next to each other, on a machine left alone."""
+    """Time the models of finished fine-tunings next to each other, on an idle machine."""
     settings = request["settings"]
     models = {
         name: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

@@ -94,7 +94,7 @@ def _percent(x: float) -> str:
 
 
 def _trajectories(measures: Log, folder: Path) -> Rows:
-    """How α of each head moved."""
+    """Section on the movement of α of each head."""
     heads: dict[str, list[float]] = defaultdict(list)
     with (folder / "alpha_trajectories.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):

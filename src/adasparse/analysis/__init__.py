@@ -1,4 +1,4 @@
-"""See what heads do: record attention, measure it, draw it."""
+"""Analysis of attention heads: recordings, measures, figures."""
 
 try:
     import matplotlib as _matplotlib  # noqa: F401  # only to tell what is missing

@@ -1,4 +1,4 @@
-"""Functions: they check arguments, choose the backend and own the gradients."""
+"""Functions, which check arguments, choose the backend and own the gradients."""
 
 from adasparse.functional.attention import (
     SparseWeights,

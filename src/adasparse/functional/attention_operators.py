@@ -205,7 +205,11 @@ def _composed(problem: AttentionProblem, backend: str) -> Tensor:
             "The exported graph cannot hold packed sequences; export a padded batch with "
             "key_lengths or a mask instead."
         )
-    return differentiable_attention(problem, backend)
+    if differentiable_kernels.known_alpha(problem.alpha) is not None:
+        return differentiable_attention(problem, backend)
+    # One above 2 needs scores in float64, and the graph cannot know.
+    wide = with_tensors(problem, {"query": problem.query.double()})
+    return differentiable_attention(wide, backend).to(problem.query.dtype)
 
 
 def attention_decomposition(*arguments: Any) -> Tensor:

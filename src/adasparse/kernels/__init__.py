@@ -1,4 +1,4 @@
-"""Kernels: they compute, and choose nothing.
+"""Kernels, which compute and choose nothing.
 
 Every backend is a module with the functions of ``Kernels``:
 

@@ -1,4 +1,4 @@
-"""Attention that stays sharp in long contexts: models, tasks and how to measure them.
+"""Attention that stays sharp in long contexts: models, tasks and measures.
 
 Importing this package makes the Auto classes of transformers know the models.
 """

@@ -1,4 +1,4 @@
-"""What a long-context model is made of."""
+"""Configuration of a long-context model."""
 
 from typing import Any, Literal, get_args
 
@@ -128,7 +128,7 @@ class LongContextConfig(PreTrainedConfig):
             )
         elif self.positions == "rope" and self.head_dim % 2:
             found.append(
-                f"heads of even size must serve rope, which rotates pairs; got {self.head_dim}"
+                f"rope, which rotates pairs, requires heads of even size; got {self.head_dim}"
             )
         assert groups is not None
         if heads % groups:

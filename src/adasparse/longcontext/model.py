@@ -25,7 +25,7 @@ from adasparse.nn import LearnedAlpha, LengthScale
 
 
 class LongContextPreTrainedModel(PreTrainedModel):
-    """What transformers needs to know of these models."""
+    """Base class of these models, with their traits for transformers."""
 
     config: LongContextConfig
     config_class = LongContextConfig

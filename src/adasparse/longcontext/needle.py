@@ -23,7 +23,7 @@ def hide_needle(
 ) -> tuple[Tokens, int]:
     """Return a window of ``length`` tokens with a needle in it, and how many the key has.
 
-    The window is text with a sentence that tells a random key; it ends with the beginning of the
+    The window is text with a sentence that states a random key; it ends with the beginning of the
     same sentence and the key again.
 
     Args:

@@ -1,4 +1,4 @@
-"""Modules: they own parameters and settings, and contain no numerics."""
+"""Modules, which own parameters and settings and contain no numerics."""
 
 from adasparse.nn.alpha import LearnedAlpha
 from adasparse.nn.attention import EntmaxAttention

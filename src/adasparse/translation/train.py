@@ -135,7 +135,7 @@ class TranslationJob:
         left_out = len(data.train) - len(self.fitting)
         if left_out:
             report(f"{left_out} training pairs are longer than max_positions and are left out.")
-        numbers: Any = self.fitting  # the types of PyTorch want a list
+        numbers: Any = self.fitting  # the types of PyTorch require a list
         return EngineTrainer(
             model=build_model(recipe, data.tokenizer),
             args=arguments,

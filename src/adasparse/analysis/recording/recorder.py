@@ -26,7 +26,7 @@ class Recorder:
     """Records the attention of one model in any number of sentences.
 
     Args:
-        model: A model of transformers that takes tokens, sparse or not; it is left alone.
+        model: A model of transformers that takes tokens, sparse or not; it is not changed.
         tokenizer: Its tokenizer.
         name: Name of the model; the one it was loaded under if None.
         top: Number of weights to keep per row, the largest, which dense attention to

@@ -21,7 +21,7 @@ from adasparse.longcontext.model import LongContextPreTrainedModel
 class WatchedModel:
     """A copy of a model, with the same parameters, of which every call of attention is seen.
 
-    Softmax models get attention of alpha 1, which is the same; the given model is left alone.
+    Softmax models get attention of alpha 1, which is the same; the given model is not changed.
 
     Args:
         model: A model of transformers, sparse or not, or a long-context model.

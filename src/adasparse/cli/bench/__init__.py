@@ -1,1 +1,1 @@
-"""``adasparse bench``: how long things take next to known ones; one file per command."""
+"""``adasparse bench``: timings against baselines; one file per command."""

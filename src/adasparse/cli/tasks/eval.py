@@ -1,4 +1,4 @@
-"""``adasparse tasks eval``: how far beyond its training length a model does its task."""
+"""``adasparse tasks eval``: accuracy of a model on its task beyond the training length."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``adasparse tasks heads``: how attention spreads out with length, head by head."""
+"""``adasparse tasks heads``: dispersion of attention with length, head by head."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What to make sparse, and how."""
+"""Settings of ``sparsify``: the modules to make sparse, and their exponents."""
 
 import fnmatch
 import math
@@ -18,7 +18,7 @@ REGEX = "re:"
 
 @dataclass(frozen=True, kw_only=True)
 class SparsityConfig:
-    """How a model is made sparse; everything is checked on construction.
+    """Settings that make a model sparse; everything is checked on construction.
 
     Args:
         alpha: ``"learned"``, one exponent per head; ``"fixed"`` at ``init_alpha``; or

@@ -1,4 +1,4 @@
-"""What each sparse attention module owns: its exponents and, if wanted, its length scale."""
+"""Parameters of a sparse attention module: its exponents and, optionally, its length scale."""
 
 from collections.abc import Callable
 from typing import Any

@@ -26,7 +26,7 @@ _EVERYWHERE = ("eager", "sdpa", None)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Which configurations are switched to sparse attention.
+    """Configurations to switch to sparse attention.
 
     Args:
         switched: New implementation of the configuration of each holder named; it changes for all
@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(eq=False)
 class Before:
-    """What a plan changed: implementations, and configurations of holders that were split off."""
+    """Changes of a plan: implementations, and configurations of holders that were split off."""
 
     switched: list[tuple[PreTrainedConfig, str | None]] = field(default_factory=list)
     split: list[tuple[nn.Module, str, PreTrainedConfig]] = field(default_factory=list)

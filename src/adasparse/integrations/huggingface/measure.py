@@ -1,4 +1,4 @@
-"""How sparse the heads of a model are on some input."""
+"""Density of the heads of a model on some input."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -49,7 +49,7 @@ MODEL_TYPE = "adasparse (pip install adasparse[hf]; import adasparse.integration
 
 
 class SparseConfigMixin:
-    """What the sparse counterpart of a configuration class adds.
+    """Additions of the sparse counterpart of a configuration class.
 
     ``adasparse`` is a dictionary with all that building the model takes: ``sparsity`` (a
     ``SparsityConfig``), ``modules`` (sizes by name), ``through_softmax`` (names of those that
@@ -92,7 +92,7 @@ def _with_base_type(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class SparseModelMixin(ContinuousBatchingMixin):
-    """What the sparse counterpart of a model class adds: its own exponents, and their loading."""
+    """Additions of the sparse counterpart of a model class: its exponents, and their loading."""
 
     config: Any
     dense_class: ClassVar[type[PreTrainedModel]]

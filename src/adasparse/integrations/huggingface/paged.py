@@ -1,4 +1,4 @@
-"""Continuous batching of sparse models: ``generate_batch`` and what it is made of.
+"""Continuous batching of sparse models: ``generate_batch`` and its parts.
 
 While a manager of transformers runs, the configurations of the model name an implementation that
 it supports, and those of the sparse modules, which get copies, still name ours. Masks and the paged

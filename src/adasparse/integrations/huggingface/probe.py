@@ -73,7 +73,7 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     inputs: dict[str, Tensor] = {}
     if name == "input_ids":
         inputs[name] = tokens(_SOURCE_LENGTH)
-        # Two towers, as CLIP; a language model with images would want tokens that stand for them.
+        # Two towers, as CLIP; a language model with images would need tokens that stand for them.
         has_tokens = any(hasattr(config, f"image_token_{x}") for x in ("id", "index"))
         if hasattr(config, "vision_config") and not model.can_generate() and not has_tokens:
             inputs["pixel_values"] = image()
@@ -167,7 +167,7 @@ def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> list[Tensor]:
 
 @dataclass(eq=False)
 class Trace:
-    """What one run of a model showed.
+    """Observations of one run of a model.
 
     Args:
         output: Tensors of the output that are numbers, by their place in it.

@@ -176,7 +176,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
 
 
 class ThroughSoftmaxMixin:
-    """What the class of a module that attends through its softmax adds."""
+    """Additions of the class of a module that attends through its softmax."""
 
     dense_class: type[nn.Module]
 

@@ -1,4 +1,4 @@
-"""One call makes a model sparse, one call makes it what it was."""
+"""``sparsify``, which makes a model sparse in place, and ``restore``, which undoes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class SparsityReport:
-    """What ``sparsify`` did; ``print`` it.
+    """Report of ``sparsify``; ``print`` it.
 
     Args:
         model: Name of the class of the model.

@@ -1,4 +1,4 @@
-"""What training a sparse model takes beside the Trainer of transformers."""
+"""Additions to the Trainer of transformers for training sparse models."""
 
 from contextlib import ExitStack
 from typing import Any

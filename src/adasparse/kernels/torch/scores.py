@@ -35,7 +35,7 @@ def _visible(
     """Return whether each key takes part, broadcastable to ``(b, h, q, k)``; None if all do."""
     conditions = []
     if problem.mask is not None and problem.mask.dtype == torch.bool:
-        conditions.append(_pick_mask(problem.mask, rows, len(j)))
+        conditions.append(_pick_mask(problem.mask, rows, j.shape[0]))
     if problem.key_lengths is not None:
         conditions.append(j < problem.key_lengths.reshape(-1, 1, 1, 1))
     if problem.is_causal:

@@ -91,7 +91,7 @@ def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
 
 
 def _window(problem: AttentionProblem) -> tuple[int | None, int | None]:
-    """How many keys before and after key i query i sees, negative if it is elsewhere; or None."""
+    """Keys that query i sees before and after key i, negative if it is elsewhere; or None."""
     left, right = problem.window_left, 0 if problem.is_causal else problem.window_right
     return (
         None if left is None else left - problem.position,
@@ -132,7 +132,7 @@ def _packed_sizes(problem: AttentionProblem) -> dict[str, int]:
 
 
 class Launch(NamedTuple):
-    """What all attention kernels of one problem are given."""
+    """Arguments that all attention kernels of one problem share."""
 
     inputs: Inputs
     sizes: Sizes

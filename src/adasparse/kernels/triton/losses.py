@@ -31,7 +31,7 @@ from adasparse.kernels.triton.rows import (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedRows:
-    """What the gradient needs of each row, all ``(rows,)`` in float32.
+    """Numbers of each row that the gradient needs, all ``(rows,)`` in float32.
 
     Args:
         top: Greatest score, 0 where there is none.

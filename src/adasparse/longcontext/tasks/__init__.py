@@ -1,4 +1,4 @@
-"""Tasks that tell whether attention finds what matters, however long the context."""
+"""Tasks that test whether attention finds what matters, however long the context."""
 
 from dataclasses import replace
 

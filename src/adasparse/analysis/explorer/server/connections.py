@@ -1,4 +1,4 @@
-"""Connections of the live explorer: time limits, and room for those who wait to be served."""
+"""Connections of the live explorer: time limits, and a queue of those that wait."""
 
 import asyncio
 from typing import Any

@@ -60,7 +60,7 @@ class LiveModel:
     """One model, asked by many; nothing that a request changes stays.
 
     Args:
-        model: A model of transformers that takes tokens, sparse or not; it is left alone.
+        model: A model of transformers that takes tokens, sparse or not; it is not changed.
         tokenizer: Its tokenizer.
         name: Name shown on the page.
         limits: Limits of a request.
