@@ -12,6 +12,7 @@ continues. About 500 compilations of 1 to 60 seconds, on one core:
 import json
 import sys
 import time
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -24,34 +25,39 @@ DIMS = (64, 128, 256)
 KERNELS = ("threshold", "output", "softmax", "query", "key_value")
 
 
-def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def variants(dtypes: list[str]) -> Iterator[tuple[str, str, ahead.Call]]:
+    """Key, target and launch of each row of the table."""
     for dtype, dim, name, target in product(dtypes, DIMS, MAPS, tuning.TARGETS):
         for call in launches(target, problem(dim, DTYPES[dtype], MAPS[name])):
             kernel = call.name.removesuffix("_kernel")
             # A tensor alpha has the softmax kernel of alpha = 1.
-            key = f"{target} {dtype} {dim} {name} {kernel}"
-            if kernel not in KERNELS or (name, kernel) == ("general", "softmax"):
-                continue
-            fingerprint = call.fingerprint(target)
-            if found.get(key, {}).get("hash") == fingerprint:
-                continue
-            flags = call.constants["FLAGS"]
-            row = {"blocks": [flags.block_m, flags.block_n], "warps": call.warps}
-            row |= {"stages": call.stages, "hash": fingerprint}
-            start = time.perf_counter()
-            try:
-                row.update(vars(ahead.resources(call.compile(target))))
-            except Exception as error:
-                row["error"] = f"{type(error).__name__}: {error}"[:200]
-            seconds = time.perf_counter() - start
-            print(key, row, f"{seconds:.0f} s", file=sys.stderr, flush=True)
-            found[key] = row
-            RESULTS.parent.mkdir(parents=True, exist_ok=True)
-            RESULTS.write_text(
-                "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
-                + "\n}\n"
-            )  # fmt: skip
+            if kernel in KERNELS and (name, kernel) != ("general", "softmax"):
+                yield f"{target} {dtype} {dim} {name} {kernel}", target, call
+
+
+def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
+    """Rows of the table; those that were never compiled come first."""
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for key, target, call in sorted(variants(dtypes), key=lambda x: x[0] in found):
+        fingerprint = call.fingerprint(target)
+        if found.get(key, {}).get("hash") == fingerprint:
+            continue
+        flags = call.constants["FLAGS"]
+        row = {"blocks": [flags.block_m, flags.block_n], "warps": call.warps}
+        row |= {"stages": call.stages, "hash": fingerprint}
+        start = time.process_time()
+        try:
+            row.update(vars(ahead.resources(call.compile(target))))
+        except Exception as error:
+            row["error"] = f"{type(error).__name__}: {error}"[:200]
+        seconds = time.process_time() - start
+        print(key, row, f"{seconds:.1f} s", file=sys.stderr, flush=True)
+        found[key] = row
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(
+            "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
+            + "\n}\n"
+        )  # fmt: skip
     return found
 
 

@@ -66,6 +66,11 @@ def packed(plain: AttentionProblem) -> AttentionProblem:
     )
 
 
+def packed_with_every_option(plain: AttentionProblem) -> AttentionProblem:
+    """A packed batch with every option that it may have, each with its gradient."""
+    return replace(packed(with_every_option(plain)), mask=None)
+
+
 def in_pages(plain: AttentionProblem, page_size: int = 64) -> AttentionProblem:
     """A packed batch of two sequences whose keys and values lie in pages."""
     _, h, n, _ = plain.query.shape

@@ -10,7 +10,15 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from gpu_problems import MAPS, in_pages, launches, packed, problem, with_every_option
+from gpu_problems import (
+    MAPS,
+    in_pages,
+    launches,
+    packed,
+    packed_with_every_option,
+    problem,
+    with_every_option,
+)
 
 from adasparse.kernels.problem import LossProblem
 from adasparse.kernels.triton import ahead
@@ -30,8 +38,12 @@ def attention_calls(alpha: float | None, heads: int, length: int) -> list[ahead.
         "": plain,
         "all options": with_every_option(plain),
         "packed": packed(plain),
+        "packed, all options": packed_with_every_option(plain),
     }
-    return _named({name: launches(TARGET, attention) for name, attention in sets.items()})
+    found = {name: launches(TARGET, attention) for name, attention in sets.items()}
+    with ahead.recorded(TARGET) as found["pages"]:
+        attention_forward(in_pages(plain), keep=False)
+    return _named(found)
 
 
 def decoding_calls(alpha: float | None, heads: int, length: int) -> list[ahead.Call]:

@@ -194,8 +194,12 @@ def _check_attention(device: str, backend: str) -> dict[str, Any]:
     )
     alpha = torch.tensor(CHECKED_ALPHAS, dtype=torch.float64)
     leaves = [x.to(device).requires_grad_() for x in (query, key, value, alpha)]
-    allows_tf32 = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
+    matmul = torch.backends.cuda.matmul
+    # The older switch raises an error where the newer one was set.
+    is_new = hasattr(matmul, "fp32_precision")
+    switch, off = ("fp32_precision", "ieee") if is_new else ("allow_tf32", False)
+    before = getattr(matmul, switch)
+    setattr(matmul, switch, off)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -204,7 +208,7 @@ def _check_attention(device: str, backend: str) -> dict[str, Any]:
             )
             found = torch.autograd.grad(output, leaves, grad.to(device))
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = allows_tf32
+        setattr(matmul, switch, before)
     problem = AttentionProblem(
         query=query,
         key=key,

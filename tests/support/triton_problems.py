@@ -90,8 +90,15 @@ def needs_of(problem: AttentionProblem) -> frozenset[str]:
 
 
 def computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
-    """Output and gradients by the Triton kernels, on the CPU."""
-    problem = on_device(problem)
+    """Output and gradients by the Triton kernels, on the CPU; memory left unwritten is NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        return _computed(on_device(problem), grad)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
     output, saved = attention_forward(problem, keep=True)
     needs = needs_of(problem)
     gradients = attention_backward(problem, saved, grad.to(DEVICE), needs)

@@ -8,7 +8,7 @@ import torch
 from adasparse import entmax_attention_varlen
 from adasparse.kernels import reference
 from adasparse.kernels.triton import attention_backward, attention_forward, decode
-from support.triton_problems import DEVICE, assert_agrees, make, on_device, packed
+from support.triton_problems import DEVICE, assert_agrees, computed, make, on_device, packed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
@@ -65,6 +65,24 @@ def test_packed_sequences_with_every_option():
         sinks=SINKS[:2], softcap=4.0, dropout_p=0.2, key_lengths=torch.tensor([2, 17, 80]),
     )  # fmt: skip
     assert_agrees(replace(problem, seed=torch.tensor(7)), grad)
+
+
+def test_tokens_after_the_last_sequence_change_nothing():
+    options = {"h": 2, "g": 1, "alpha": [1.3, 1.5], "sinks": SINKS[:2], "slopes": SLOPES[:2]}
+    problem, grad = packed([5, 17, 9], [3, 17, 9], **options)
+    used = {"query": 22, "key": 20, "value": 20}
+    short = replace(problem, **{name: getattr(problem, name)[:, :, :n] for name, n in used.items()})
+    short, longer = (
+        replace(x, cu_seq_q=problem.cu_seq_q[:3], cu_seq_k=problem.cu_seq_k[:3])
+        for x in (short, problem)
+    )
+    wanted, found = computed(short, grad[:, :, :22]), computed(longer, grad)
+    for name, x in wanted.items():
+        n = used.get(name, 22)
+        rest = found[name][:, :, n:] if x.dim() == 4 and x.shape[2] == n else torch.zeros(())
+        assert (rest == 0).all(), name
+        kept = found[name][:, :, :n] if rest.dim() else found[name]
+        assert torch.equal(kept, x), name
 
 
 def test_packed_alpha_per_query():

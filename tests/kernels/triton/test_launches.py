@@ -5,9 +5,11 @@ them between the device and the host fails or is noticed.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adasparse import entmax, entmax_attention, entmax_attention_varlen, entmax_loss, nn
@@ -15,7 +17,7 @@ from adasparse.functional.backends import BACKENDS
 
 pytest.importorskip("triton")
 
-from adasparse.kernels.triton import ahead, interpreter
+from adasparse.kernels.triton import ahead, interpreter, tuning, unsupported
 
 pytestmark = pytest.mark.skipif(
     bool(interpreter.IS_INTERPRETED), reason="the interpreter compiles nothing"
@@ -171,6 +173,69 @@ def test_autocast_selects_half_precision_tiles():
     if not torch.amp.is_autocast_available("meta"):
         pytest.skip("this PyTorch has no autocast for the meta device")
     assert {c.arguments[0].query.dtype for c in launched(run)} == {torch.bfloat16}
+
+
+def test_rows_too_far_apart_for_offsets_of_32_bits_are_copied():
+    def far(*shape):  # sequence first, in a batch of 2**26 numbers a token
+        return torch.empty_strided(shape, (2**25, 16, 2**26, 1), device="meta")
+
+    def run():
+        mask = torch.empty_strided((2, 4, 65, 80), (1, 2, 2**27, 2**30), device="meta")
+        query, key, value = far(2, 4, 65, 16), far(2, 4, 80, 16), far(2, 4, 80, 16)
+        entmax_attention(query, key, value, attn_mask=mask, alpha=1.5)
+
+    for call in launched(run):
+        inputs = call.arguments[0]
+        tensors = (inputs.query, inputs.key, inputs.value, inputs.mask)
+        rows = [n for x in tensors if x is not None for n in x.stride()[2:]]
+        assert max(rows) < 2**31 // call.constants["FLAGS"].block_m, call.name
+
+
+def test_strides_within_reach_are_kept():
+    def run():
+        x = torch.empty(33, 2, 4, 16, device="meta").permute(1, 2, 0, 3)
+        entmax_attention(x, x, x, alpha=1.5)
+
+    assert {c.arguments[0].query.stride() for c in launched(run)} == {(64, 16, 128, 1)}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "ieee"])
+def test_products_follow_the_switch_of_pytorch(precision):
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this PyTorch has the older switch alone")
+    before = matmul.fp32_precision
+    matmul.fp32_precision = precision
+    try:
+        calls = launched(lambda: entmax_attention(*tensors(dtype=torch.float32), alpha=1.5))
+    finally:
+        matmul.fp32_precision = before
+    assert {c.constants["FLAGS"].precision for c in calls} == {precision}
+
+
+@pytest.mark.parametrize(
+    ("capability", "target"),
+    [((8, 0), "sm_80"), ((8, 9), "sm_80"), ((9, 0), "sm_90"), ((10, 3), "sm_100"),
+     ((12, 0), "sm_80")],
+)  # fmt: skip
+def test_every_generation_has_a_target(monkeypatch, capability, target):
+    device(monkeypatch, capability)
+    assert tuning.target_of(torch.device("cuda")) == target
+
+
+def device(monkeypatch, capability):
+    properties = SimpleNamespace(major=capability[0], minor=capability[1])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+
+
+def test_older_gpus_are_refused_before_launch(monkeypatch):
+    with FakeTensorMode():
+        scores = torch.empty(3, 4, device="cuda")
+        device(monkeypatch, (7, 5))
+        assert "8.0 or later; got 7.5" in unsupported(scores)
+        device(monkeypatch, (8, 6))
+        assert unsupported(scores) is None
 
 
 def test_one_warning_where_pytorch_computes_instead(monkeypatch):

@@ -24,6 +24,8 @@ _IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 accepts_half_precision = True
 #: Largest size of a head; the tiles of larger ones do not fit.
 MAX_HEAD_DIM = 256
+#: Oldest generation of NVIDIA GPUs, that of the A100.
+_MIN_CAPABILITY = 8
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MODULES = {
     "attention_backward": "attention",
@@ -100,6 +102,17 @@ def _unsupported_dtype(x: Tensor) -> str | None:
     return f"the Triton kernels compute in float16, bfloat16 or float32; got {x.dtype}"
 
 
+def _unsupported_device(x: Tensor) -> str | None:
+    """Reason from the generation of an NVIDIA GPU; Triton compiles for 8.0 and later."""
+    if x.device.type != "cuda" or torch.version.hip is not None or not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(x.device)
+    if properties.major >= _MIN_CAPABILITY:
+        return None
+    found = f"{properties.major}.{properties.minor}"
+    return f"the Triton kernels need compute capability {_MIN_CAPABILITY}.0 or later; got {found}"
+
+
 def _unsupported_attention(problem: AttentionProblem) -> str | None:
     sizes = (problem.query.shape[-1], problem.value.shape[-1])
     if max(sizes) > MAX_HEAD_DIM or min(sizes) < 1:
@@ -118,8 +131,9 @@ def unsupported(problem: AttentionProblem | LossProblem | Tensor) -> str | None:
     Reads no tensor on a device, and launches nothing.
     """
     if isinstance(problem, Tensor):
-        return _unsupported_dtype(problem)
-    if isinstance(problem, LossProblem):
-        return _unsupported_dtype(problem.scores) or _unsupported_alpha(problem.alpha)
-    reason = _unsupported_dtype(problem.query) or _unsupported_attention(problem)
+        return _unsupported_device(problem) or _unsupported_dtype(problem)
+    scores = problem.scores if isinstance(problem, LossProblem) else problem.query
+    reason = _unsupported_device(scores) or _unsupported_dtype(scores)
+    if isinstance(problem, AttentionProblem):
+        reason = reason or _unsupported_attention(problem)
     return reason or _unsupported_alpha(problem.alpha)

@@ -29,8 +29,9 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-#: Shared memory that one program may have, in bytes.
-SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}
+#: Shared memory that one program may have, in bytes; for sm_80 that of the smaller cards (8.6, 8.9
+#: and 12.x), which share its tiles.
+SHARED_LIMITS = {"sm_80": 101376, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 

@@ -1,5 +1,6 @@
 """Attention by the Triton kernels: forward and backward."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -63,8 +64,10 @@ def attention_forward(
         return decode.attention_decode(problem), None
     call = prepare(problem)
     b, h, *_ = call.shape
-    out = problem.query.new_empty(*problem.query.shape[:3], problem.value.shape[-1])
-    device = out.device
+    empty = _allocator(call)
+    query = problem.query
+    device = query.device
+    out = empty((*query.shape[:3], problem.value.shape[-1]), dtype=query.dtype, device=device)
     mean = torch.empty_like(out) if keep else out
     normalizers = torch.empty(out.shape[:3], dtype=torch.float32, device=device)
     words = torch.zeros(b * h, call.blocks[0], call.words[1], dtype=torch.int32, device=device)
@@ -81,6 +84,15 @@ def attention_forward(
     if not keep:
         return out, None
     return out, SavedMask(normalizers=normalizers, words=words, mean=mean)
+
+
+def _allocator(call: Launch) -> Callable[..., Tensor]:
+    """``torch.empty``, or ``torch.zeros`` for a packed batch.
+
+    There the kernels write the queries and keys that are used, and sequences may end before the
+    tensors do: an offset on a device cannot be looked at.
+    """
+    return torch.zeros if call.flags.is_packed else torch.empty
 
 
 def _transposed(words: Tensor, call: Launch) -> Tensor:
@@ -126,10 +138,13 @@ def attention_backward(
     b, h, g, *_ = call.shape
     grad = grad.to(problem.query.dtype).contiguous()
 
-    def empty_rows() -> Tensor:
-        return torch.empty_like(saved.normalizers)
+    empty = _allocator(call)
+    device = problem.query.device
 
-    by_query = problem.query.new_empty(problem.query.shape)
+    def empty_rows() -> Tensor:
+        return empty(saved.normalizers.shape, dtype=torch.float32, device=device)
+
+    by_query = empty(problem.query.shape, dtype=problem.query.dtype, device=device)
     deltas = empty_rows()
     by_alpha = empty_rows() if "alpha" in needs else None
     by_slope = empty_rows() if "slopes" in needs else None
@@ -150,10 +165,8 @@ def attention_backward(
         by_sink,
         FLAGS=chosen.flags._replace(is_mixed=False),
     )
-    # Of a packed batch the kernel writes the keys that are used.
-    empty = torch.zeros_like if call.flags.is_packed else torch.empty_like
     by_key, by_value = (
-        empty(x, memory_format=torch.contiguous_format) for x in (problem.key, problem.value)
+        empty(x.shape, dtype=x.dtype, device=device) for x in (problem.key, problem.value)
     )
     if needs & {"key", "value"} and not call.flags.has_pages:
         call.run(

@@ -16,6 +16,8 @@ from adasparse.kernels.triton.tiles import Factors, Flags, Inputs, Sizes, Stride
 
 #: Values of alpha that have a map of their own; the others take number 3 or, on CUDA, 4.
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
+#: Stride, in elements, from which offsets in a tile of 64 rows may not fit in 32 bits.
+_MAX_STRIDE = 2**31 // 64
 
 
 def _device_of(arguments: Iterable[Any]) -> torch.device:
@@ -66,7 +68,11 @@ def precision_of(dtype: torch.dtype) -> str | None:
     """Precision of float32 products, as torch's switch for matrix products has it."""
     if dtype != torch.float32:
         return None
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    # Since PyTorch 2.9 the older switch raises an error where the newer one was set.
+    matmul = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):
+        return "tf32" if matmul.fp32_precision == "tf32" else "ieee"
+    return "tf32" if matmul.allow_tf32 else "ieee"
 
 
 def eps_on(device: torch.device, alpha: Tensor) -> Tensor:
@@ -78,6 +84,12 @@ def eps_on(device: torch.device, alpha: Tensor) -> Tensor:
 
 def _contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
+
+
+def _within_reach(x: Tensor, dims: tuple[int, ...] = (2,)) -> Tensor:
+    """``x``, copied if the strides of ``dims`` are too large for the offsets in a tile."""
+    is_far = any(x.shape[n] > 1 and x.stride(n) >= _MAX_STRIDE for n in dims)
+    return x.contiguous() if is_far else x
 
 
 def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
@@ -197,12 +209,12 @@ def prepare(problem: AttentionProblem) -> Launch:
     shape = b, h, g, q, k = shape_of(problem)
     is_packed = problem.cu_seq_q is not None
     query, key, value = (
-        x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+        _within_reach(x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous())
         for x in (problem.query, problem.key, problem.value)
     )
     mask = problem.mask
     if mask is not None:
-        mask = mask.expand(b, h, q, k)
+        mask = _within_reach(mask, (2, 3)).expand(b, h, q, k)
         mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
     mask_kind = 0 if problem.mask is None else 1 if problem.mask.dtype == torch.bool else 2
     left, right = _window(problem)

@@ -41,7 +41,7 @@ _HALF = {
     ("sm_80", 128): Tiles(64, 32, (8, 1), (8, 1), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
     ("sm_90", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
     ("sm_100", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
-    ("gfx942", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (4, 2)),
+    ("gfx942", 128): Tiles(64, 32, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (4, 1)),
     ("sm_80", 256): Tiles(32, 32, (4, 1), (4, 1), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
     ("sm_90", 256): Tiles(32, 32, (4, 1), (4, 2), (8, 2), (8, 2), (8, 1), (8, 1), (8, 1)),
     ("sm_100", 256): Tiles(32, 32, (4, 2), (4, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
@@ -70,8 +70,10 @@ def target_of(device: torch.device) -> str:
         return "interpreter"
     if torch.version.hip is not None:
         return "gfx942"
-    major, _ = torch.cuda.get_device_capability(device)
-    return "sm_80" if major < 9 else "sm_90" if major == 9 else "sm_100"
+    # Consumer cards of the Blackwell family (12.x) have the shared memory and the matrix
+    # instructions of the Ampere family.
+    major = torch.cuda.get_device_properties(device).major
+    return {9: "sm_90", 10: "sm_100", 11: "sm_100"}.get(major, "sm_80")
 
 
 def tiles_for(target: str, d: int, dtype: torch.dtype) -> Tiles:
