@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from adasparse.integrations.huggingface.probe import dummy_inputs
+from adasparse.integrations.huggingface.probe import dummy_inputs, text_config
 
 LENGTH = 9
 Inputs = dict[str, Any]
@@ -38,7 +38,7 @@ def _text(model: PreTrainedModel, names: list[str]) -> Inputs:
         key: torch.randint(16, 60, (2, LENGTH - 2 * i), generator=generator)
         for i, key in enumerate(names)
     }
-    end = getattr(model.config.get_text_config(), "eos_token_id", None)
+    end = getattr(text_config(model.config), "eos_token_id", None)
     if isinstance(end, int):
         inputs["input_ids"][:, -1] = end  # by which some classes pick a position
     if "MultipleChoice" in type(model).__name__:
@@ -56,8 +56,10 @@ def _by_arguments(model: PreTrainedModel) -> Iterator[Inputs]:
         if x.default is inspect.Parameter.empty and x.kind is x.POSITIONAL_OR_KEYWORD
     ]
     main = model.main_input_name
+    mains = [main] if isinstance(main, str) else [*main]
     for extra in ([], *maker.groups):
-        names = [*dict.fromkeys([*required, *([main] if main in parameters else []), *extra])]
+        usual = [x for x in mains if x in parameters]
+        names = [*dict.fromkeys([*required, *usual, *extra])]
         if all(maker.can_make(x) for x in names) and set(names) <= set(parameters):
             for variant in range(maker.variants(names)):
                 yield {name: maker.make(name, variant) for name in names}
@@ -120,7 +122,9 @@ class _Maker:
 
     def variants(self, names: list[str]) -> int:
         """Return how many forms there are: images and sound come in several."""
-        return 4 if {"pixel_values", "input_features", "input_values"} & {*names} else 1
+        if {"pixel_values", "input_features", "input_values"} & {*names}:
+            return 4
+        return 2 if "past_values" in names else 1
 
     def make(self, name: str, variant: int) -> Any:
         return getattr(self, f"_{name}")(variant)
@@ -204,13 +208,13 @@ class _Maker:
         lags = self._get("lags_sequence", default=[0])
         return int(self._get("context_length", default=8)) + max(lags)
 
-    def _past_values(self, _: int) -> Tensor:
+    def _past_values(self, variant: int) -> Tensor:
         channels = self._get("num_input_channels", default=1)
         size = (2, self._past_length())
-        return self.noise(*size, channels) if channels > 1 else self.noise(*size)
+        return self.noise(*size, channels) if channels > 1 or variant else self.noise(*size)
 
-    def _past_observed_mask(self, _: int) -> Tensor:
-        return torch.ones_like(self._past_values(0))
+    def _past_observed_mask(self, variant: int) -> Tensor:
+        return torch.ones_like(self._past_values(variant))
 
     def _past_time_features(self, _: int) -> Tensor:
         return self.noise(2, self._past_length(), self._get("num_time_features", default=0))

@@ -57,6 +57,7 @@ def _smallest(*, key_value_heads: int, rope: int) -> Rules:
         (r"rotary_dim|rope_head_dim|rope_dim", rope),
         (r"head_dim|d_kv|d_head|head_size|kv_channels", 8),
         (r"lora_rank|q_rank|kv_rank", 16),
+        (r"upsample_groups", 32),
         (_HIDDEN, 32),
     ]
 
@@ -92,6 +93,8 @@ _MISSING = {
     "prediction_length": 4,
     "context_length": 8,
     "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "num_attention_heads": 4,
 }
 _STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 16, 16]}
 _SMALL_RESNET = {"model_type": "resnet", "embedding_size": 8, "out_indices": [2, 3, 4], **_STAGES}
@@ -184,6 +187,14 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     "granite_speech5_encoder": {"subsample_layers": [0]},
     "hgnet_v2": _SMALL_HGNET,
     "lxmert": {"visual_feat_dim": 16, "l_layers": 1, "x_layers": 1, "r_layers": 1},
+    "perceiver": {
+        "num_latents": 8,
+        "d_latents": 32,
+        "num_blocks": 1,
+        "num_self_attends_per_block": 2,
+        "num_self_attention_heads": 4,
+        "num_cross_attention_heads": 1,
+    },
     "rt_detr": _DETECTOR,
     "rt_detr_v2": _DETECTOR,
     "rt_detr_resnet": {"embedding_size": 8, **_STAGES},

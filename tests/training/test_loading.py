@@ -60,6 +60,18 @@ def test_weights_that_are_not_finite_are_refused(loader, copy, value):
         loader(copy)
 
 
+def test_whole_numbers_for_weights_are_refused(loader, copy):
+    """A file that gives the bits of a weight another type used to load, with huge weights."""
+
+    def lie(weights):
+        name = a_layer(weights)
+        weights[name] = weights[name].view(torch.int32)
+
+    change_weights(copy, lie)
+    with pytest.raises(ValueError, match=r"must be floating-point numbers; the file has I32"):
+        loader(copy)
+
+
 def test_a_missing_weight_is_refused(loader, copy):
     change_weights(copy, lambda weights: weights.pop(a_layer(weights)))
     with pytest.raises(ValueError, match=r"weights are incomplete; missing: .*layers\.0"):

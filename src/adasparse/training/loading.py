@@ -101,6 +101,7 @@ def load_model(cls: Any, folder: str | Path, *, use_gpu: bool = False) -> PreTra
             ignore_mismatched_sizes=True,  # the check below says more
         )
         _check_weights(model, report, config)
+        _check_types(model, folder / _WEIGHTS)
     except Exception as error:  # damaged files raise whatever comes first
         raise ValueError(f"The model in {folder} cannot be loaded: {_short(error)}.") from error
     if use_gpu and torch.cuda.is_available():
@@ -133,6 +134,8 @@ def load_tokenizer(folder: str | Path, cls: Any = AutoTokenizer) -> PreTrainedTo
 def _short(error: BaseException) -> str:
     """Return the message of an error on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):  # its message is the key alone
+        text = f"{text} is missing"
     return (text if len(text) <= 300 else f"{text[:300]} …").rstrip(".")
 
 
@@ -177,6 +180,18 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any], config: dict[
     damaged = [name for name, x in model.state_dict().items() if not torch.isfinite(x).all()]
     if damaged:
         raise ValueError(f"it has weights that are not finite: {_list(damaged)}")
+
+
+def _check_types(model: PreTrainedModel, weights: Path) -> None:
+    """Refuse whole numbers in a file for weights that are none: loading would convert them."""
+    if not weights.is_file():
+        return
+    state = model.state_dict()
+    with safe_open(weights, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            dtype = file.get_slice(name).get_dtype()
+            if name in state and state[name].is_floating_point() and "F" not in dtype:
+                raise ValueError(f"{name} must be floating-point numbers; the file has {dtype}")
 
 
 def _list(names: list[str]) -> str:

@@ -5,6 +5,7 @@ import torch
 import transformers
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
+from adasparse.integrations.huggingface.probe import text_config
 
 _SIZES = {
     "hidden_size": 32,
@@ -46,3 +47,13 @@ def test_a_model_that_cannot_run_on_the_dummy_asks_for_inputs():
     model = Picky(transformers.LlamaConfig(**_SIZES, vocab_size=50))
     with pytest.raises(ValueError, match=r"Picky failed on input_ids .* no picture\. Pass inputs="):
         sparsify(model, SparsityConfig())
+
+
+def test_tokens_of_a_model_with_text_on_both_ends_are_those_of_its_encoder():
+    """sparsify() of MusicGen ended with "Multiple valid text configs were found"."""
+    parts = {
+        "text_encoder": transformers.T5Config(vocab_size=3).to_dict(),
+        "audio_encoder": transformers.EncodecConfig().to_dict(),
+        "decoder": transformers.MusicgenDecoderConfig(vocab_size=70).to_dict(),
+    }
+    assert text_config(transformers.MusicgenConfig(**parts)).vocab_size == 3

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from adasparse.integrations.huggingface.attention import AttentionCall, probing
 from adasparse.integrations.huggingface.config import AttentionType
@@ -42,6 +42,14 @@ class Found:
     is_own_code: bool = False
 
 
+def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Return the part of a configuration that ``input_ids`` belong to."""
+    try:
+        return config.get_text_config()
+    except ValueError:  # several parts have text, as in MusicGen: the encoder reads it
+        return config.get_text_config(encoder=True)
+
+
 def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return small inputs that fit the model, as far as its configuration tells.
 
@@ -59,7 +67,7 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
 
     def tokens(length: int) -> Tensor:
         # The first ids are often special; a vocabulary may have no others.
-        count = getattr(config.get_text_config(), "vocab_size", None) or 10
+        count = getattr(text_config(config), "vocab_size", None) or 10
         first = min(2, count - 1)
         ids = torch.arange(length, device=device).remainder(min(8, count - first)) + first
         return ids.unsqueeze(0)
