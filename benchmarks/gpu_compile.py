@@ -2,7 +2,7 @@
 
 No GPU is needed. Results are kept in ``results/gpu/compile.json`` with a hash of what each kernel
 was compiled from, so a run compiles what has changed since the last one, and an interrupted run
-continues. About 500 compilations of 1 to 60 seconds, on one core:
+continues. About 590 compilations of 1 to 5 seconds, on one core:
 
     python benchmarks/gpu_compile.py            # all
     python benchmarks/gpu_compile.py float32    # one dtype
@@ -16,13 +16,16 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from gpu_problems import DTYPES, MAPS, launches, problem
+from gpu_problems import DTYPES, MAPS, launches, problem, with_every_option
 
 from adasparse.kernels.triton import ahead, tuning
 
 RESULTS = Path(__file__).parent / "results" / "gpu" / "compile.json"
 DIMS = (64, 128, 256)
 KERNELS = ("threshold", "output", "softmax", "query", "key_value")
+#: Rows of the general map with every option, and the head sizes that they are compiled for.
+OPTIONS = "general, all options"
+OPTION_DIMS = (128, 64)
 
 
 def variants(dtypes: list[str]) -> Iterator[tuple[str, str, ahead.Call]]:
@@ -33,6 +36,18 @@ def variants(dtypes: list[str]) -> Iterator[tuple[str, str, ahead.Call]]:
             # A tensor alpha has the softmax kernel of alpha = 1.
             if kernel in KERNELS and (name, kernel) != ("general", "softmax"):
                 yield f"{target} {dtype} {dim} {name} {kernel}", target, call
+    if "bfloat16" in dtypes:
+        yield from variants_with_every_option()
+
+
+def variants_with_every_option() -> Iterator[tuple[str, str, ahead.Call]]:
+    """The same for every option at once, with alpha and all gradients, in bfloat16."""
+    for dim, target in product(OPTION_DIMS, tuning.TARGETS):
+        attention = with_every_option(problem(dim, DTYPES["bfloat16"], None))
+        for call in launches(target, attention):
+            kernel = call.name.removesuffix("_kernel")
+            if kernel in (*KERNELS, "mask"):
+                yield f"{target} bfloat16 {dim} {OPTIONS} {kernel}", target, call
 
 
 def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
@@ -67,7 +82,7 @@ def table(found: dict[str, dict[str, object]]) -> str:
         "| dtype | d | blocks | map | kernel | " + " | ".join(tuning.TARGETS) + " |",
         "|---" * (5 + len(tuning.TARGETS)) + "|",
     ]
-    for dtype, dim, name, kernel in product(DTYPES, DIMS, MAPS, KERNELS):
+    for dtype, dim, name, kernel in product(DTYPES, DIMS, (*MAPS, OPTIONS), (*KERNELS, "mask")):
         rows = [found.get(f"{target} {dtype} {dim} {name} {kernel}") for target in tuning.TARGETS]
         if not any(rows):
             continue

@@ -12,6 +12,8 @@ from support.triton_problems import ALPHAS, assert_agrees, computed, expected, m
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
+LENGTHS = [1, 17, 65, 129]
+
 
 @pytest.mark.parametrize(("q", "k"), [(1, 1), (17, 65), (129, 129)])
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -165,15 +167,19 @@ def test_no_keys():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("d", [3, 16, 64, 80])
-@pytest.mark.parametrize("q", [1, 17, 65, 129])
-@pytest.mark.parametrize("k", [1, 17, 65, 129])
-def test_every_length_and_head_size(q, k, d, is_causal):
+@pytest.mark.parametrize("q", LENGTHS)
+@pytest.mark.parametrize("k", LENGTHS)
+def test_every_length_and_head_size(q, k, is_causal):
+    # A Latin square: each number of queries, and of keys, meets each head size.
+    place = LENGTHS.index(q) + LENGTHS.index(k) + is_causal
+    d = [3, 16, 64, 80][place % 4]
     lengths = torch.tensor([k, max(1, k - 5)])
     assert_agrees(
         *make(b=2, h=6, g=3, alpha=[*ALPHAS, 1.75], q=q, k=k, d=d, is_causal=is_causal,
               key_lengths=lengths),
         tolerance=2e-5,
+        # With one key the gradient with respect to it is 0: the sum of up to 258 numbers that cancel.
+        floor=1e-5 if k == 1 else 1e-6,
     )  # fmt: skip
 
 

@@ -126,8 +126,8 @@ def recorded(target: str, tiles: tuning.Tiles | None = None) -> Iterator[list[Ca
     ) -> None:
         calls.append(Call(kernel, arguments, constants, warps, stages))
 
-    def chosen(*arguments: Any) -> tuning.Tiles:
-        return tiles or tuning_default(*arguments)
+    def chosen(*arguments: Any, **named: Any) -> tuning.Tiles:
+        return tiles or tuning_default(*arguments, **named)
 
     tuning_default: Callable[..., tuning.Tiles] = tuning.tiles_for
     with (

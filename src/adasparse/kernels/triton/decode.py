@@ -32,26 +32,22 @@ from adasparse.kernels.triton.tiles import (
     decode,
     encode,
     finish_scores,
+    load_keys,
+    load_values,
     open_head,
     scaled,
     size,
 )
 
-#: Most queries of a step, and most rows of a tile: queries times query heads per key head.
+#: Most queries of a step; most rows of a tile, queries times query heads per key head, and most
+#: bytes of it: it stays in memory that other tiles need, too.
 MAX_QUERIES = 16
 MAX_ROWS = 128
-#: Fewest keys for which splitting them pays; not measured.
+MAX_BYTES = 32768
+#: Fewest keys for which splitting them pays, not measured; most keys, so that offsets in a tile of
+#: scores fit in 32 bits.
 MIN_KEYS = 512
-
-
-@triton.jit
-def row_starts(start, stride, page_stride, head, j, FLAGS: tl.constexpr):
-    """Addresses of rows ``j`` of keys or values, plain or in pages."""
-    if FLAGS.has_pages:
-        page = tl.load(head.pages + j // head.page_size, mask=j < head.end, other=0).to(tl.int64)
-        return start + page * page_stride + (j % head.page_size).to(tl.int64) * stride
-    else:
-        return start + j.to(tl.int64) * stride
+MAX_KEYS = 2**31 // MAX_ROWS - 128
 
 
 @triton.jit
@@ -95,11 +91,7 @@ def scores_kernel(
     if FLAGS.has_pad:
         mask = mask & (x < head.dim)[None, :]
     q = tl.load(head.query + at[:, None] + x[None, :], mask=mask, other=0.0)
-    start = row_starts(head.key, head.key_stride, head.key_page, head, j, FLAGS)
-    mask = (j < head.end)[:, None]
-    if FLAGS.has_pad:
-        mask = mask & (x < head.dim)[None, :]
-    k = tl.load(start[:, None] + x[None, :], mask=mask, other=0.0)
+    k = load_keys(head, first_key, FLAGS)
     slope = 0.0
     if FLAGS.has_slopes:
         slopes = inputs.slopes + first_head + member
@@ -110,12 +102,14 @@ def scores_kernel(
     s = tl.where(s <= 0.5 * MASKED, MASKED, s)
     if FLAGS.is_raw:
         s = tl.where(s == MASKED, s, s * head.unit)
-    start = (bg * group * num_q + row) * columns_of(num_k, FLAGS)
-    tl.store(scores + start[:, None] + j[None, :], s, mask=exists[:, None] & (j < num_k)[None, :])
+    columns = columns_of(num_k, FLAGS)
+    scores += bg * group * num_q * columns
+    at = (row * columns)[:, None] + j[None, :]
+    tl.store(scores + at, s, mask=exists[:, None] & (j < num_k)[None, :])
     if FLAGS.has_sinks:
         sink = tl.load(inputs.sinks + first_head + member, mask=exists, other=0.0)
         sink = tl.where(sink < 0.5 * MASKED, MASKED, sink)
-        tl.store(scores + start + num_k, sink, mask=exists & (first_key == 0))
+        tl.store(scores + row * columns + num_k, sink, mask=exists & (first_key == 0))
 
 
 @triton.jit
@@ -136,29 +130,44 @@ def values_kernel(
     row = tl.arange(0, ROWS)
     x = tl.arange(0, FLAGS.e)
     acc = tl.full((ROWS, FLAGS.e), 0.0, tl.float32)
+    columns = columns_of(num_k, FLAGS)
+    weights += bg * rows * columns
     for n in range(0, size(slice_blocks)):
-        j = (part * size(slice_blocks) + n) * FLAGS.block_n + tl.arange(0, FLAGS.block_n)
-        at = (bg * rows + row)[:, None] * columns_of(num_k, FLAGS) + j[None, :]
+        first_key = (part * size(slice_blocks) + n) * FLAGS.block_n
+        j = first_key + tl.arange(0, FLAGS.block_n)
+        at = (row * columns)[:, None] + j[None, :]
         p = tl.load(weights + at, mask=(row < rows)[:, None] & (j < num_k)[None, :], other=0.0)
         if tl.sum(tl.sum((p != 0.0).to(tl.int32), 1), 0) > 0:  # NaN counts
-            start = row_starts(head.value, head.value_stride, head.value_page, head, j, FLAGS)
-            mask = (j < head.end)[:, None]
-            if FLAGS.has_pad_v:
-                mask = mask & (x < head.dim_v)[None, :]
-            v = tl.load(start[:, None] + x[None, :], mask=mask, other=0.0)
+            v = load_values(head, first_key, FLAGS)
             acc = dot(narrow(p, v.dtype), v, acc, FLAGS.precision)
     num_groups = tl.num_programs(0) // num_slices
-    at = ((part.to(tl.int64) * num_groups + bg) * rows + row)[:, None] * head.dim_v + x[None, :]
+    parts += (part.to(tl.int64) * num_groups + bg) * rows * head.dim_v
+    at = (row * head.dim_v)[:, None] + x[None, :]
     tl.store(parts + at, acc, mask=(row < rows)[:, None] & (x < head.dim_v)[None, :])
 
 
 def is_decoding(problem: AttentionProblem) -> bool:
     """Whether a forward without backward is better split over the keys."""
     _, h, g, q, k = shape_of(problem)
-    is_short = q <= MAX_QUERIES and h // g * q <= MAX_ROWS and k >= MIN_KEYS
+    rows = h // g * q
+    is_short = q <= MAX_QUERIES and rows <= MAX_ROWS and MIN_KEYS <= k <= MAX_KEYS
+    is_small = padded(rows) * _row_bytes(problem) <= MAX_BYTES
     # The alphas of the queries of a packed batch do not lie as its rows do here.
     has_rows = problem.cu_seq_q is not None and problem.alpha.shape[2] != 1
-    return is_short and problem.seed is None and not has_rows
+    return is_short and is_small and problem.seed is None and not has_rows
+
+
+def _row_bytes(problem: AttentionProblem) -> int:
+    """Bytes of a padded row of queries or values, whichever has more."""
+    query, value = problem.query, problem.value
+    return max(padded(query.shape[3]), padded(value.shape[3])) * query.element_size()
+
+
+def _block_of_keys(rows: int, row_bytes: int, dtype: torch.dtype) -> int:
+    """Keys of a tile: fewer where the other tiles are large, so that no register spills."""
+    if row_bytes > 512 and dtype == torch.float32:
+        return 16
+    return 64 if row_bytes <= 256 and rows <= 64 else 32
 
 
 def _num_slices(device: torch.device, groups: int, blocks: int) -> int:
@@ -176,17 +185,17 @@ def attention_decode(problem: AttentionProblem) -> Tensor:
     query, value = call.inputs.query, call.inputs.value
     device, e = query.device, value.shape[-1]
     rows = h // g * q
-    wide = max(call.flags.d, call.flags.e) * query.element_size()
     flags = call.flags._replace(
         kind=3, is_mixed=False, per_query=False, has_dropout=False,
-        block_m=16, block_n=64 if wide <= 256 else 32,
+        block_m=16, block_n=_block_of_keys(padded(rows), _row_bytes(problem), query.dtype),
     )  # fmt: skip
     call = call._replace(flags=flags)
     blocks = triton.cdiv(k, flags.block_n)
     constants: dict[str, Any] = {
         "FLAGS": flags,
-        "ROWS": max(16, padded(rows)),
-        "warps": 4,
+        "ROWS": padded(rows),
+        # A tile of products with values is in the registers of a program.
+        "warps": 4 if padded(rows) * flags.e <= 4096 and query.dtype != torch.float32 else 8,
         "stages": 2,
     }
     scores = torch.empty(b * h * q, k + flags.has_sinks, dtype=torch.float32, device=device)

@@ -220,7 +220,13 @@ def prepare(problem: AttentionProblem) -> Launch:
     left, right = _window(problem)
     target = tuning.target_of(device)
     kind = kind_of(problem.alpha, target)
-    tiles = tuning.tiles_for(target, max(padded(d), padded(e)), problem.query.dtype)
+    options = (problem.mask, problem.slopes, problem.softcap, problem.seed)
+    tiles = tuning.tiles_for(
+        target,
+        max(padded(d), padded(e)),
+        problem.query.dtype,
+        num_options=sum(x is not None for x in options),
+    )
     is_dropped = problem.seed is not None
     strides = [_strides(x, 3) for x in (query, key, value)]
     is_aligned = all(n % 16 == 0 for x in strides for n in x)

@@ -60,7 +60,17 @@ _FLOAT32 = {
     ("sm_80", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
     ("sm_90", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 2), (8, 1)),
     ("sm_100", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (8, 1)),
-    ("gfx942", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (4, 2), (4, 2), (4, 2)),
+    ("gfx942", 256): Tiles(16, 16, (8, 2), (8, 2), (8, 2), (8, 2), (2, 2), (4, 2), (4, 2)),
+}
+#: The same of half precision where several options change every score, which takes registers.
+_LOADED = {
+    ("sm_80", 64): Tiles(32, 32, *[(8, 1)] * 7),
+    ("sm_90", 64): Tiles(32, 32, *[(8, 1)] * 7),
+    ("sm_100", 64): Tiles(32, 32, *[(8, 1)] * 7),
+    ("sm_80", 128): Tiles(32, 32, *[(8, 1)] * 7),
+    ("sm_90", 128): Tiles(32, 32, *[(8, 1)] * 7),
+    ("sm_100", 128): Tiles(32, 32, *[(8, 1)] * 7),
+    ("gfx942", 128): Tiles(32, 32, *[(4, 1)] * 7),
 }
 
 
@@ -76,8 +86,15 @@ def target_of(device: torch.device) -> str:
     return {9: "sm_90", 10: "sm_100", 11: "sm_100"}.get(major, "sm_80")
 
 
-def tiles_for(target: str, d: int, dtype: torch.dtype) -> Tiles:
-    """Tiles for the larger of the two padded head sizes, 256 at most."""
+def tiles_for(target: str, d: int, dtype: torch.dtype, *, num_options: int = 0) -> Tiles:
+    """Tiles for the larger of the two padded head sizes, 256 at most.
+
+    ``num_options`` counts the options that change every score or weight: a mask, ALiBi slopes,
+    ``softcap`` and dropout.
+    """
     if target == "interpreter":
         return _INTERPRETER
-    return (_FLOAT32 if dtype == torch.float32 else _HALF)[target, max(64, d)]
+    key = (target, max(64, d))
+    if dtype == torch.float32:
+        return _FLOAT32[key]
+    return _LOADED.get(key, _HALF[key]) if num_options > 2 else _HALF[key]
