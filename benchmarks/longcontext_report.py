@@ -1,11 +1,13 @@
 """Write docs/results/long-context.md from the files in benchmarks/results/longcontext.
 
-.venv/bin/python benchmarks/longcontext_report.py
+.venv/bin/python -m benchmarks.longcontext_report
 """
 
 import json
 from collections import defaultdict
 from pathlib import Path
+
+from benchmarks.evidence.report.longcontext import speed_section
 
 from adasparse._files import write_atomically
 from adasparse.analysis.figures import accuracy_by_length, save_figure
@@ -43,7 +45,7 @@ def main() -> None:
         parts += _language_section(language)
     speed = RESULTS / "speed.json"
     if speed.exists():
-        parts += _speed_section(json.loads(speed.read_text()))
+        parts += speed_section(json.loads(speed.read_text()))
     write_atomically(PAGE, "\n".join(parts))
 
 
@@ -186,30 +188,6 @@ def _needle_lines(results: list[dict]) -> list[str]:
         cells = [f"{100 * sum(scores[x]) / len(scores[x]):.0f}%" for x in lengths if x in scores]
         lines.append(f"| {_method(result)} | {' | '.join(cells)} |")
     return lines
-
-
-def _speed_section(speed: dict) -> list[str]:
-    lines = [
-        "## Speed",
-        "",
-        "4 layers, width 256, 8 heads; ASEntmax with NAPE next to softmax through PyTorch's "
-        f"attention; {speed['threads']} threads of {speed['cpu']}. New models have scores close to "
-        "zero, where sparse attention has most to look at; as after training, scores have a "
-        "standard deviation of 1. The ratio is to the faster softmax.",
-        "",
-        "| what | weights | softmax, RoPE | softmax, no positions | ASEntmax | ratio |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    what = {"train": "a step of training", "evaluate": "reading an MQMTAR example"}
-    weights = {"initial": "new", "trained": "as after training"}
-    for row in speed["rows"]:
-        times = [f"{row['ms'][name] / 1000:.2f} s" for name in row["ms"]]
-        memory = f", {row['peak_gib']['asentmax nape']:.1f} GiB" if "peak_gib" in row else ""
-        lines.append(
-            f"| {what[row['case']]}, {row['length']:,} tokens{memory} | {weights[row['weights']]} "
-            f"| {' | '.join(times)} | {row['ratio']:.2f} |"
-        )
-    return [*lines, "", f"`{speed['command']}`", ""]
 
 
 if __name__ == "__main__":
