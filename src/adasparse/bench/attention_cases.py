@@ -1,39 +1,10 @@
 """Cases of the attention benchmark, each with the bar it should reach."""
 
-from collections.abc import Iterable
-from typing import Protocol
-
 from adasparse.bench.calls import ADASPLASH, PACKAGE
+from adasparse.bench.case import Case
 from adasparse.bench.gemm import GemmCase
 from adasparse.bench.memory import MemoryCase
-from adasparse.bench.results import Row, Settings
 from adasparse.bench.timed_case import TimedCase
-
-
-class Case(Protocol):
-    """A case to measure."""
-
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
-
-    @property
-    def title(self) -> str:
-        """Name in tables."""
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape ``(b, h, n, d)`` of query, key and value."""
-
-    def quick(self) -> "Case":
-        """Return a smaller case without a bar."""
-
-    def obstacle(self, settings: Settings) -> str | None:
-        """Return why this cannot run here, or None."""
-
-    def rows(self, settings: Settings) -> Iterable[Row]:
-        """Measure."""
-
 
 CASES: tuple[Case, ...] = (
     TimedCase(name="n64", batch=8, length=64, bars=(1.5, 0.8)),

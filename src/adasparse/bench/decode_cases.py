@@ -1,9 +1,8 @@
 """Cases of the decoding benchmark, each with the bar it should reach."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,31 +17,6 @@ from adasparse.bench.timing import best_times
 PACKED, PLAIN = "packed", "plain"
 #: Numbers of keys of the timed cases.
 LENGTHS = (1024, 4096, 16384, 65536)
-
-
-class Case(Protocol):
-    """A case to measure."""
-
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
-
-    @property
-    def title(self) -> str:
-        """Name in tables."""
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape ``(b, h, k, d)`` of the keys that queries see, ``h`` being heads of queries."""
-
-    def quick(self) -> "Case":
-        """Return a smaller case without a bar."""
-
-    def obstacle(self, settings: Settings) -> str | None:
-        """Return why this cannot run here, or None."""
-
-    def rows(self, settings: Settings) -> Iterable[Row]:
-        """Measure."""
 
 
 def comparison(known: Call, ours: Call, settings: Settings, *, calls_of_each: int = 1) -> Row:

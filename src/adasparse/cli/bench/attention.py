@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,34 +20,17 @@ from adasparse.cli.bench.options import (
     Repeats,
     Seed,
     Threads,
+    case_option,
     check_directory,
 )
 from adasparse.cli.bench.output import run_benchmark
-
-NAMES = benchmark.case_names()
-
-
-def check_names(names: list[str] | None) -> list[str]:
-    """Return the names of cases, each of them known."""
-    if unknown := [name for name in names or () if name not in NAMES]:
-        raise typer.BadParameter(f"a case is one of {', '.join(NAMES)}; got {', '.join(unknown)}.")
-    return names or []
 
 
 def attention(
     threads: Threads = None,
     repeats: Repeats = None,
     seed: Seed = 0,
-    cases: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--case",
-            metavar="NAME",
-            callback=check_names,
-            show_default="all",
-            help=f"Run this case; may be given several times. One of {', '.join(NAMES)}.",
-        ),
-    ] = None,
+    cases: Annotated[list[str] | None, case_option(benchmark.case_names())] = None,
     device: Device = "cpu",
     dtype: Dtype = None,
     is_quick: Quick = False,

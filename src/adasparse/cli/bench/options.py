@@ -1,8 +1,9 @@
 """Options that the benchmarks share."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,3 +59,22 @@ def check_directory(output: Path | None) -> None:
     """Raise if ``output`` could not be written, before time is spent on measuring."""
     if output and not os.access(output.parent, os.W_OK):
         raise typer.BadParameter(f"the directory of {output} must exist and be writable.")
+
+
+def case_option(known: Sequence[str]) -> Any:
+    """Return the option ``--case`` of a benchmark with cases of these names."""
+
+    def check(names: list[str] | None) -> list[str]:
+        if unknown := [name for name in names or () if name not in known]:
+            raise typer.BadParameter(
+                f"a case is one of {', '.join(known)}; got {', '.join(unknown)}."
+            )
+        return names or []
+
+    return typer.Option(
+        "--case",
+        metavar="NAME",
+        callback=check,
+        show_default="all",
+        help=f"Run this case; may be given several times. One of {', '.join(known)}.",
+    )

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
+from adasparse.cli.tasks.options import Lengths, MaxFactor
 from adasparse.cli.training import AsJson, message_console
 
 #: Largest length without --force: beyond it one example takes hours.
@@ -26,15 +27,8 @@ def check_lengths(lengths: list[int], *, force: bool) -> None:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run of 'adasparse tasks train'.")],
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            show_default="1, 2, 4 ... times the training length", help="Such as 64,128,256."
-        ),
-    ] = None,
-    max_factor: Annotated[
-        int, typer.Option(min=1, help="The last multiple of the training length.")
-    ] = 64,
+    lengths: Lengths = None,
+    max_factor: MaxFactor = 64,
     examples: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Number of examples at each length.")
     ] = 100,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
+from adasparse.cli.tasks.options import Lengths, MaxFactor
 from adasparse.cli.training import AsJson, message_console
 
 if TYPE_CHECKING:
@@ -20,15 +21,8 @@ def heads(
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for dispersion.json, .svg, .png and .csv.")
     ],
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            show_default="1, 2, 4 ... times the training length", help="Such as 64,128,256."
-        ),
-    ] = None,
-    max_factor: Annotated[
-        int, typer.Option(min=1, help="The last multiple of the training length.")
-    ] = 16,
+    lengths: Lengths = None,
+    max_factor: MaxFactor = 16,
     examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 20,
     as_json: AsJson = False,
 ) -> None:

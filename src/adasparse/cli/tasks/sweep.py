@@ -8,6 +8,7 @@ import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.tasks.eval import render
+from adasparse.cli.tasks.options import Lengths, MaxFactor
 from adasparse.cli.training import AsJson, Changes, Recipe, message_console
 
 
@@ -26,15 +27,8 @@ def sweep(
     seeds: Annotated[
         str | None, typer.Option(show_default="that of the recipe", help="Such as 1,2.")
     ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            show_default="1, 2, 4 ... times the training length", help="Such as 64,128,256."
-        ),
-    ] = None,
-    max_factor: Annotated[
-        int, typer.Option(min=1, help="The last multiple of the training length.")
-    ] = 16,
+    lengths: Lengths = None,
+    max_factor: MaxFactor = 16,
     examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 100,
     as_json: AsJson = False,
 ) -> None:

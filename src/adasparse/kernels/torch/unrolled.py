@@ -24,6 +24,8 @@ _REFINEMENTS = 4
 _SMALLEST_POWER = 0.05
 #: Halving treats a smaller excess as this one, which moves the largest weight by less than 1e-8.
 _SMALLEST_EXCESS = 1e-8
+#: Bound of a power, which is multiplied by zeros; exporters pass constants through float32.
+_LARGEST = 1e38
 
 
 def known_alpha(alpha: Tensor) -> float | None:
@@ -115,12 +117,11 @@ def _bisected(z: Tensor, masked: Tensor, eps: Tensor, halvings: int) -> Tensor:
     """
     power = eps.clamp(min=_SMALLEST_EXCESS)
     depth = torch.where(masked, torch.inf, -z * power)
-    largest = torch.finfo(z.dtype).max
     half = (~masked).to(z.dtype).sum(-1, keepdim=True).clamp(min=1.0).log() / 2
 
     def margin(log_top: Tensor) -> Tensor:
         """Distance of each score from the edge, as a share of that of the largest."""
-        return (1 - depth * (-power * log_top).exp().clamp(max=largest)).clamp(min=0.0)
+        return (1 - depth * (-power * log_top).exp().clamp(max=_LARGEST)).clamp(min=0.0)
 
     log_top = -half
     for _ in range(halvings):
