@@ -32,14 +32,15 @@ ADASPARSE_INLINE void for_each_support(const Map& map, const T* row, int64_t n,
   using V = Vec<T>;
   const V shift = broadcast<T>(static_cast<T>(solved.max));
   const V c = broadcast<T>(static_cast<T>(map.shift(solved.c)));
-  const V at = broadcast<T>(static_cast<T>(map.at(solved.c)));
-  const V edge = broadcast<T>(static_cast<T>(map.edge(solved.c)));
+  const Origin<T> origin = origin_of<T>(map, solved.max, solved.c);
+  const V start = broadcast<T>(origin.shift), at = broadcast<T>(origin.at);
+  const V edge = broadcast<T>(origin.edge);
   const V scale = broadcast<T>(static_cast<T>(solved.scale));
   for_each_vector(row, n, [&](V s, int count, int64_t j) ADASPARSE_INLINE_BODY {
-    const V z = s - shift;
+    const V z = s - start;
     V p{}, sigma;
     if (!Map::kIsSparse || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
-    body(z - c, p * scale, count, j);
+    body((s - shift) - c, p * scale, count, j);
   });
 }
 

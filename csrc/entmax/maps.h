@@ -7,7 +7,9 @@
 //
 // A map states whether it is sparse, cheap (no logarithm), and whether sigma follows cheaply from
 // p; it has, for X a vector or two of them:
-//   at(c)                what `eval` needs of a normalizer
+//   at(c)                what `eval` needs of a normalizer when z is counted from the maximum
+//   origin(c)            where z is better counted from, relative to the maximum
+//   at(c, origin)        what `eval` needs then
 //   eval(z, at, p, sigma) both, exactly zero outside the support
 //   sigma_of(p, log_p)   sigma from p and its logarithm (backward)
 //   step(F, S)           Newton's step for c from F = sum p and S = sum sigma, taken on
@@ -15,6 +17,11 @@
 //                        steps from below never overshoot
 //   edge(c)              z at and below which p is zero
 //   shift(c)             z - u
+//
+// Near the edge of the support a weight is a power of the distance to it. Counted from the maximum,
+// that is a small difference of rounded numbers, and the rounding of c moves every weight the same
+// way, which adds up over a long row. So the origin is the edge, as nearly as T has it, and `at`
+// what is left; but not for small eps, where the logarithm of 1 + eps u needs the digits of u.
 #pragma once
 
 #include "simd/math.h"
@@ -30,6 +37,8 @@ struct SoftmaxMap {
   double eps() const { return 0; }
   double edge(double) const { return -std::numeric_limits<double>::infinity(); }
   double shift(double c) const { return c; }
+  double origin(double) const { return 0; }
+  double at(double c, double) const { return c; }
   template <class N>
   N at(N c) const {
     return c;
@@ -51,6 +60,8 @@ struct Entmax15Map {
   double eps() const { return 0.5; }
   double edge(double c) const { return c - 2; }
   double shift(double c) const { return c; }
+  double origin(double c) const { return edge(c); }
+  double at(double c, double origin) const { return 0.5 * (origin - edge(c)); }
   double at(double c) const { return 1 - 0.5 * c; }
   Vec<T> at(Vec<T> c) const { return 1 - T(0.5) * c; }
   template <class X>
@@ -71,6 +82,8 @@ struct SparsemaxMap {
   double eps() const { return 1; }
   double edge(double c) const { return c - 1; }
   double shift(double c) const { return c; }
+  double origin(double c) const { return edge(c); }
+  double at(double c, double origin) const { return origin - edge(c); }
   double at(double c) const { return 1 - c; }
   Vec<T> at(Vec<T> c) const { return 1 - c; }
   template <class X>
@@ -94,19 +107,28 @@ struct GeneralMap {
   static constexpr bool kIsSigmaCheap = false;
 
   explicit GeneralMap(double eps)
-      : eps_(eps), epsilon_(T(eps)), power_(T((1 - eps) / eps)), slope_(T(1 - eps)) {}
+      : eps_(eps),
+        epsilon_(T(eps)),
+        power_(T((1 - eps) / eps)),
+        slope_(T(1 - eps)),
+        is_steep_(eps > 0.5) {}
 
   double eps() const { return eps_; }
   double edge(double c) const { return c - 1 / eps_; }
   double shift(double c) const { return c; }
-  template <class N>
-  N at(N c) const {
-    return c;
+  double origin(double c) const { return is_steep_ ? edge(c) : 0; }
+  double at(double c, double origin) const { return is_steep_ ? eps_ * (origin - edge(c)) : c; }
+  double at(double c) const { return is_steep_ ? 1 - eps_ * c : c; }
+  Vec<T> at(Vec<T> c) const { return is_steep_ ? 1 - epsilon_ * c : c; }
+  // t = 1 + eps u, of which p is a power.
+  template <class X>
+  ADASPARSE_INLINE X base(X z, X at) const {
+    return is_steep_ ? z * epsilon_ + at : (z - at) * epsilon_ + T(1);
   }
   template <class X>
-  ADASPARSE_INLINE void eval(X z, X c, X& p, X& sigma) const {
-    X x = (z - c) * epsilon_;
-    const X t = x + T(1);
+  ADASPARSE_INLINE void eval(X z, X at, X& p, X& sigma) const {
+    const X t = base(z, at);
+    X x = is_steep_ ? t - T(1) : (z - at) * epsilon_;
     auto inside = greater(t, all<X>(0));
     // Below alpha = 1 every score is inside but a masked one.
     if (sizeof(T) == 8 && eps_ < 0) inside = greater(z, all<X>(std::numeric_limits<T>::lowest()));
@@ -130,6 +152,7 @@ struct GeneralMap {
  private:
   double eps_;
   T epsilon_, power_, slope_;
+  bool is_steep_;  // whether scores are counted from the edge
 };
 
 // alpha > 2. The slope of the map is infinite at the edge of the support, and for large eps the
@@ -145,6 +168,12 @@ struct SteepMap : GeneralMap<T> {
   explicit SteepMap(double eps) : GeneralMap<T>(eps) {}
 
   double edge(double) const { return -std::numeric_limits<double>::min(); }
+  double origin(double) const { return 0; }
+  double at(double log_w, double) const { return log_w; }
+  template <class N>
+  N at(N log_w) const {
+    return log_w;
+  }
   double shift(double log_w) const { return -std::expm1(this->eps() * log_w) / this->eps(); }
   template <class X>
   ADASPARSE_INLINE void eval(X z, X log_w, X& p, X& sigma) const {

@@ -28,6 +28,20 @@ struct Normalizer {
   bool is_regular() const { return std::isfinite(max); }
 };
 
+// Where scores of a row are counted from, what `eval` needs of its normalizer then, and the edge of
+// the support.
+template <class T>
+struct Origin {
+  T shift, at, edge;
+};
+template <class T, class Map>
+Origin<T> origin_of(const Map& map, double max, double c) {
+  const T shift = static_cast<T>(max + map.origin(c));
+  // That sum is rounded, to the maximum itself if it is huge; this difference is not.
+  const double origin = static_cast<double>(shift) - max;
+  return {shift, static_cast<T>(map.at(c, origin)), static_cast<T>(map.edge(c) - origin)};
+}
+
 struct Sums {
   double mass = 0;   // F = sum p
   double slope = 0;  // S = sum sigma
@@ -36,7 +50,8 @@ struct Sums {
 template <class T, class Map>
 Sums sum_row(const Map& map, const T* row, int64_t n, T shift, double c, T* weights) {
   using X = Two<Vec<T>>;
-  const X offset = all<X>(shift), at = all<X>(static_cast<T>(map.at(c)));
+  const Origin<T> origin = origin_of<T>(map, static_cast<double>(shift), c);
+  const X offset = all<X>(origin.shift), at = all<X>(origin.at);
   Sums sums;
   for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
     X mass = all<X>(0), slope = all<X>(0);

@@ -37,12 +37,12 @@ ADASPARSE_INLINE void sum_lanes_at(const Map& map, const T* z, int64_t n, Vec<T>
 
 // Newton's method in every lane from lower bounds c until F is below 1 + enough. A lane that has
 // got there keeps its c, so that a row's result does not depend on its neighbors. p at the final c
-// goes to `weights` unless that is null. Returns F.
+// goes to `weights` unless that is null. Returns F, and S in `slope`.
 template <class T, class Map>
 ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enough, Vec<T>& c,
-                                   T* weights) {
+                                   T* weights, Vec<T>& slope) {
   using V = Vec<T>;
-  V mass, slope;
+  V mass;
   for (int step = 0; step < kMaxSteps; ++step) {
     sum_lanes_at(map, z, n, c, weights, mass, slope);
     const Mask<T> above = greater(mass, broadcast<T>(1 + enough));
@@ -75,7 +75,8 @@ Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, dou
   }
   V c{};
   const auto bound = [&](const auto& map) {
-    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr));
+    V slope;
+    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr), slope);
     const T cheap = static_cast<T>(map.eps());
     return log_positive(max(one - cheap * c, broadcast<T>(T(1e-6)))) * (-1 / cheap);
   };
@@ -110,19 +111,32 @@ ADASPARSE_INLINE Vec<T> move_lanes(const T* z, int64_t n, double eps, Vec<T> c, 
   return mass.a + mass.b;
 }
 
+// Solved rows, one per lane: p = scale * (p at c, less `rest`). The rest is what c has no digits
+// for, where many small weights would add it up; else 0.
+template <class T>
+struct LaneSolution {
+  Vec<T> c{}, rest{}, scale{};
+};
+
 // Solves one row per lane, for alpha from 1 to 2; lanes without a row hold -inf. `weights` gets p
-// at c, which `scale` normalizes.
+// at c.
 template <class T, class Map>
-void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t best_count,
-                 T* weights, Vec<T>& c, Vec<T>& scale) {
+LaneSolution<T> solve_lanes(const Map& map, const T* z, int64_t n, const T* best,
+                            int64_t best_count, T* weights) {
   using V = Vec<T>;
+  LaneSolution<T> found;
   V mass, slope;
-  c = V{};
+  V& c = found.c;
   if constexpr (!Map::kIsSparse) {
     sum_lanes_at(map, z, n, c, weights, mass, slope);
   } else if constexpr (Map::kIsCheap) {
-    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr));
-    mass = rise_lanes(map, z, n, static_cast<T>(tolerance<T>()), c, weights);
+    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr), slope);
+    mass = rise_lanes(map, z, n, static_cast<T>(tolerance<T>()), c, weights, slope);
+    if constexpr (std::is_same_v<Map, SparsemaxMap<T>>) {
+      const Mask<T> has_weight = greater(slope, V{});
+      found.rest = select(has_weight, (mass - 1) / slope, V{});
+      mass = select(has_weight, broadcast<T>(1), mass);
+    }
   } else {
     // From just above one, moves of p finish the work: Newton's step, then what is left.
     constexpr bool is_float = sizeof(T) == 4;
@@ -148,7 +162,8 @@ void solve_lanes(const Map& map, const T* z, int64_t n, const T* best, int64_t b
       step = (mass - 1) / max(slope, broadcast<T>(1));
     }
   }
-  scale = select(greater(mass, V{}), 1 / mass, V{});
+  found.scale = select(greater(mass, V{}), 1 / mass, V{});
+  return found;
 }
 
 // `used` rows of n scores as n vectors with a row per lane, other lanes -inf; and the maximum of
@@ -181,31 +196,43 @@ void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes,
   }
 }
 
-// The way back, each lane multiplied by its factor.
-template <class T>
-void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used, Vec<T> factor, T* rows) {
+// The way back: the weights of a solution.
+template <class T, bool HasRest>
+void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used,
+                   const LaneSolution<T>& solved, T* rows) {
   constexpr int width = Lanes<T>::count;
+  const Vec<T> factor = solved.scale, rest = solved.rest;
+  const auto weight = [&](int64_t j) ADASPARSE_INLINE_BODY {
+    const Vec<T> p = load(lanes + j * width);
+    if constexpr (HasRest)
+      return select(greater(p, Vec<T>{}), max(p - rest, Vec<T>{}), Vec<T>{}) * factor;
+    return p * factor;
+  };
   Vec<T> tile[width];
   int64_t j = 0;
   if (used == width)
     for (; j + width <= n; j += width) {
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) tile[i] = load(lanes + (j + i) * width) * factor;
+      for (int i = 0; i < width; ++i) tile[i] = weight(j + i);
       transpose<T>(tile);
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) store(rows + i * stride + j, tile[i]);
     }
-  for (; j < n; ++j)
-    for (int i = 0; i < used; ++i) rows[i * stride + j] = lanes[j * width + i] * factor[i];
+  for (; j < n; ++j) {
+    const Vec<T> p = weight(j);
+    for (int i = 0; i < used; ++i) rows[i * stride + j] = p[i];
+  }
 }
 
 // Solved rows, one per lane: see Normalizer.
 template <class T>
 struct LaneNormalizers {
-  Vec<T> max, c, scale;
+  Vec<T> max;
+  LaneSolution<T> solved;
   Normalizer row(int lane) const {
-    return {static_cast<double>(max[lane]), static_cast<double>(c[lane]),
-            static_cast<double>(scale[lane])};
+    return {static_cast<double>(max[lane]),
+            static_cast<double>(solved.c[lane]) + static_cast<double>(solved.rest[lane]),
+            static_cast<double>(solved.scale[lane])};
   }
 };
 
@@ -231,12 +258,12 @@ LaneNormalizers<T> forward_in_lanes(const Map& map, const T* rows, int64_t strid
     nan |= is_nan(z);
     store(lanes + j * width, z);
   }
-  V c, scale;
-  solve_lanes(map, lanes, n, best, count, solved, c, scale);
+  LaneSolution<T> found = solve_lanes(map, lanes, n, best, count, solved);
   const V not_a_number = broadcast<T>(std::numeric_limits<T>::quiet_NaN());
-  scale = select(nan, not_a_number, scale);
-  lanes_to_rows(solved, stride, n, used, scale, weights);
-  return {select(nan, not_a_number, top), c, scale};
+  found.scale = select(nan, not_a_number, found.scale);
+  constexpr bool has_rest = std::is_same_v<Map, SparsemaxMap<T>>;
+  lanes_to_rows<T, has_rest>(solved, stride, n, used, found, weights);
+  return {select(nan, not_a_number, top), found};
 }
 
 }  // namespace ADASPARSE_ISA

@@ -12,27 +12,37 @@ namespace adasparse {
 namespace ADASPARSE_ISA {
 
 // Moves a row of weights from c to c + delta and returns their new sum.
-template <class T>
-double move_row(const T* row, int64_t n, T max, double eps, double c, double delta, T* weights) {
+template <class T, class Map>
+double move_row(const Map& map, const T* row, int64_t n, T max, double c, double delta,
+                T* weights) {
   using X = Two<Vec<T>>;
   constexpr int width = Lanes<T>::count;
-  const X shift = all<X>(max), at = all<X>(static_cast<T>(c));
+  const Origin<T> origin = origin_of<T>(map, static_cast<double>(max), c);
+  const X shift = all<X>(origin.shift), at = all<X>(origin.at);
   const X move = all<X>(static_cast<T>(delta));
   double total = 0;
   for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
     X mass = all<X>(0);
     T* out = weights + begin;
     for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
-      const X t = ((s - shift) - at) * static_cast<T>(eps) + T(1);
+      const X t = map.base(s - shift, at);
       const X p{load_first(out + j, count, T(0)),
                 count > width ? load_first(out + j + width, count - width, T(0)) : Vec<T>{}};
-      const X moved = moved_weight(p, t, move, eps);
+      const X moved = moved_weight(p, t, move, map.eps());
       mass = mass + moved;
       store_two(out + j, moved, count);
     });
     total += sum_two<T>(mass);
   });
   return total;
+}
+
+// Whether a step from c to `next` changes anything.
+template <class T, class Map>
+bool moves_origin(const Map& map, T shift, double c, double next) {
+  const double max = static_cast<double>(shift);
+  const Origin<T> from = origin_of<T>(map, max, c), to = origin_of<T>(map, max, next);
+  return from.shift != to.shift || from.at != to.at;
 }
 
 struct SolvedRow {
@@ -86,6 +96,7 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
     if (!Map::kIsCheap) high = normalizer_of(std::log(static_cast<double>(n)), eps);
     double c = guess.c > guess.bound && guess.c < high ? guess.c : guess.bound;
     double width = high;
+    int last_digits = 0;  // steps that moved nothing but the last digits of c
     Sums sums;
     for (int step = 0; step < kMaxSteps; ++step) {
       sums = sum_row(map, values, count, shift, c, weights);
@@ -93,14 +104,16 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       if (std::fabs(excess) <= tolerance<T>()) break;
       (excess > 0 ? low : high) = c;
       double delta = map.step(sums.mass, sums.slope);
-      if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
-        // Move p itself: by Newton's step, then by what is left.
-        for (int i = 0; i < kMoves && sums.mass - 1 > kMoved; ++i) {
-          sums.mass = move_row(values, count, shift, eps, c, delta, weights);
-          c += delta;
-          delta = (sums.mass - 1) / sums.slope;
+      if constexpr (!Map::kIsCheap) {
+        if (is_convex && weights && sizeof(T) == 4 && excess > 0 && excess < kMovable) {
+          // Move p itself: by Newton's step, then by what is left.
+          for (int i = 0; i < kMoves && sums.mass - 1 > kMoved; ++i) {
+            sums.mass = move_row(map, values, count, shift, c, delta, weights);
+            c += delta;
+            delta = (sums.mass - 1) / sums.slope;
+          }
+          break;
         }
-        break;
       }
       double next = c + delta;
       // From alpha = 1 to 2 Newton's steps never fail but for leaving the bracket, when they come
@@ -111,7 +124,10 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
         next = 0.5 * (low + high);
         if (!(next > low && next < high)) break;  // neighbors: nothing lies between
       }
-      if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c))) break;
+      // Two such steps suffice: sums of T may never be closer to 1.
+      if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c)) &&
+          (++last_digits > 2 || !moves_origin<T>(map, shift, c, next)))
+        break;
       c = next;
     }
     if (weights && values == scratch)
@@ -195,9 +211,8 @@ void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row
     return;
   }
   using X = Two<V>;
-  const X shift = all<X>(static_cast<T>(solved.max));
-  const X at = all<X>(static_cast<T>(map.at(solved.c)));
-  const X edge = all<X>(static_cast<T>(map.edge(solved.c)));
+  const Origin<T> origin = origin_of<T>(map, solved.max, solved.c);
+  const X shift = all<X>(origin.shift), at = all<X>(origin.at), edge = all<X>(origin.edge);
   for_each_two(row, n, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
     const X z = s - shift;
     X p = all<X>(0), sigma = p;

@@ -188,3 +188,25 @@ def test_dense_heads_above_2(dropout_p, alpha):
     for got, expected in zip(*results, strict=True):
         scale = max(1.0, expected.abs().max().item())
         torch.testing.assert_close(got / scale, expected / scale, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+@pytest.mark.parametrize("n", [50, 100, 1_000, 10_000, 100_000])
+def test_small_weights_in_great_number(n, alpha, backend):
+    """The rounding of a normalizer added up over them, to 5e-3 of the large one at n = 100,000."""
+    gaps = torch.tensor([0.3, 0.9, 0.999, 0.0])
+    one_hot = torch.nn.functional.one_hot(torch.tensor([n // 3, 0]), n).float()
+    scores = gaps[:, None] * one_hot[0]
+    scores[3] = 1e-4 * torch.randn(n, generator=torch.Generator().manual_seed(n))
+    expected = reference.entmax_forward(scores.double(), torch.tensor(alpha).double())
+    allowed = 1e-6 * expected.amax(-1, keepdim=True)
+    weights = entmax(scores, alpha, backend=backend)
+    assert ((weights - expected).abs() <= allowed).all()
+    scores.requires_grad_()
+    entmax_loss(scores, torch.zeros(4).long(), alpha, reduction="sum", backend=backend).backward()
+    assert ((scores.grad + one_hot[1] - expected).abs() <= allowed + 1e-7).all()
+    keys, values = one_hot[:1].T[None, None], one_hot.T[None, None]
+    query = gaps[:3].reshape(1, 1, 3, 1)
+    got = entmax_attention(query, keys, values, alpha=alpha, scale=1.0, backend=backend)[0, 0]
+    assert ((got - expected[:3][:, [n // 3, 0]]).abs() <= allowed[:3]).all()

@@ -62,6 +62,24 @@ def test_very_long_row(alpha):
     assert_rows_agree(scores_of(1, 2**19 + 3), torch.tensor([alpha], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+@pytest.mark.parametrize("n", [1_000, 100_000])
+def test_small_weights_in_great_number(n, alpha):
+    """The rounding of a normalizer added up over them, to 1e-3 of the large one."""
+    alpha = torch.tensor(alpha, dtype=torch.float64)
+    scores = torch.zeros(3, n)
+    scores[:, n // 3] = torch.tensor([0.3, 0.9, 0.999])
+    expected = reference.entmax_forward(scores.double(), alpha)
+    weights = entmax_forward(scores.to(DEVICE), alpha)
+    assert ((weights.cpu() - expected).abs() <= 2e-6 * expected.amax(-1, keepdim=True)).all()
+    problem = LossProblem(scores=scores.to(DEVICE), alpha=alpha, index=torch.zeros(3).long())
+    _, saved = loss_forward(problem)
+    grad = torch.ones(3, dtype=torch.float64, device=DEVICE)
+    by_scores, _ = loss_backward(problem, saved, grad, with_alpha=False)
+    expected[:, 0] -= 1
+    assert (by_scores.cpu() - expected).abs().max() <= 2e-6
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0])
 def test_rows_without_scores_and_with_nan(alpha):
     scores = scores_of(4, 100)

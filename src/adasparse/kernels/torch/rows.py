@@ -110,35 +110,42 @@ def _gentle_forward(wide: Tensor, alpha: Tensor) -> tuple[Tensor]:
     masked = wide.isneginf()
     z = (wide - torch.where(top.isfinite(), top, 0.0)).clamp(min=torch.finfo(wide.dtype).min)
 
-    def at(c: Tensor) -> tuple[Tensor, Tensor]:
-        u = z - c
-        t = 1 + eps * u
+    def at(c: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+        # Near the edge of the support a weight is the distance to it: counted from there, it keeps
+        # its digits. The rest, for which c has none, adds up over many small weights.
+        edge = c - 1 / or_one(eps)
+        rest_of_edge = (c - (edge + 1 / or_one(eps))) + rest  # exact: c is the smaller one
+        t = torch.where(eps == 0, 1.0, eps * ((z - edge) - rest_of_edge))
         inside = (t > 0) & ~masked
         t = torch.where(inside, t, 1.0)
-        exponent = torch.where(eps == 0, u, torch.log1p(eps * u) / or_one(eps))
-        p = torch.where(inside, exponent.exp(), 0.0)
+        u = (z - c) - rest
+        log_t = torch.where(t < 0.5, t.log(), torch.log1p((eps * u).clamp(min=-0.75)))
+        p = torch.where(inside, torch.where(eps == 0, u, log_t / or_one(eps)).exp(), 0.0)
         return p, p / t
 
     log_n = torch.log(torch.tensor(float(wide.shape[-1]), dtype=wide.dtype, device=wide.device))
     low = torch.zeros_like(top)
     high = torch.where(eps == 0, log_n, -torch.expm1(-eps * log_n) / or_one(eps)).expand_as(low)
     c, width, tolerance = low, high, 8 * torch.finfo(wide.dtype).eps
+    rest = torch.zeros_like(c)
     may_stop_early = wide.device.type == "cpu"  # elsewhere looking at the values would stall
     for _ in range(_MAX_STEPS):
-        p, sigma = at(c)
+        p, sigma = at(c, rest)
         mass, slope = p.sum(-1, keepdim=True), sigma.sum(-1, keepdim=True)
         if may_stop_early and bool((((mass - 1).abs() <= tolerance) | ~(mass > 0)).all()):
             break
         log_mass = or_one(mass).log()
         step = torch.where(eps == 0, log_mass, -torch.expm1(-eps * log_mass) / or_one(eps))
         low, high = torch.where(mass >= 1, c, low), torch.where(mass <= 1, c, high)
-        newton = c + step * mass / or_one(slope)
+        move = rest + step * mass / or_one(slope)
+        newton = c + move
         # From 1 to 2 Newton's steps never fail; elsewhere the bracket must halve at least.
         is_slow = ((eps > 1) | (eps < 0)) & (high - low > width / 2)
         width = high - low
         is_good = (newton >= low) & (newton <= high) & ~is_slow
+        rest = torch.where(is_good, move - (newton - c), 0.0)
         c = torch.where(is_good, newton, (low + high) / 2)
-    p, _ = at(c)
+    p, _ = at(c, rest)
     p = p / or_one(p.sum(-1, keepdim=True))
     return (torch.where(bad, float("nan"), p),)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adasparse.kernels.problem import LossProblem
 from adasparse.kernels.triton.interpreter import narrow
-from adasparse.kernels.triton.maps import LN2, MASKED, expm1_over, second_tail, weights
+from adasparse.kernels.triton.maps import LN2, MASKED, expm1_over, second_tail
 from adasparse.kernels.triton.rows import (
     SIZES,
     load_row_eps,
@@ -26,6 +26,7 @@ from adasparse.kernels.triton.rows import (
     row_arguments,
     run_rows,
     solve_rows,
+    weights_at,
 )
 
 
@@ -36,11 +37,13 @@ class SavedRows:
     Args:
         top: Greatest score, 0 where there is none.
         normalizers: Normalizer, counted from there.
+        rests: What the normalizer has no digits for, to be added to it.
         mass: Sum of the target mass.
     """
 
     top: Tensor
     normalizers: Tensor
+    rests: Tensor
     mass: Tensor
 
 
@@ -67,7 +70,7 @@ def target_mass(
 
 @triton.jit(do_not_specialize=[*SIZES, "ignore_index", "smoothing"])
 def loss_kernel(
-    scores, eps, index, probability, class_weight, losses, tops, normalizers, masses,
+    scores, eps, index, probability, class_weight, losses, tops, normalizers, rests, masses,
     num_rows, n, ignore_index, smoothing,
     KIND: tl.constexpr, PER_ROW: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -76,14 +79,14 @@ def loss_kernel(
     exists = row < num_rows
     e = load_row_eps(eps, row, num_rows, KIND, PER_ROW)
     start = scores + row * n
-    c, top = solve_rows(start, exists, n, e, KIND, ROWS, BLOCK)
+    c, rest, top = solve_rows(start, exists, n, e, KIND, ROWS, BLOCK)
     lane_above = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     lane_mass = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     lane_target = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for first in range(0, n, BLOCK):
         s = load_scores(start, exists, n, first, BLOCK)
         z = s - top[:, None]
-        p, _ = weights(z, c[:, None], e[:, None], 1.0, KIND)
+        p, _ = weights_at(z, c[:, None], rest[:, None], e[:, None], KIND)
         inside = tl.where(p == 0.0, 0.0, z - (z - c[:, None]) / (1.0 + e[:, None]))
         lane_above += p * inside
         mass = target_mass(index, probability, class_weight, row, exists, n, first, ignore_index,
@@ -96,6 +99,7 @@ def loss_kernel(
     tl.store(losses + row, tl.where(mass == 0.0, 0.0, loss), mask=exists)
     tl.store(tops + row, top, mask=exists)
     tl.store(normalizers + row, c, mask=exists)
+    tl.store(rests + row, rest, mask=exists)
     tl.store(masses + row, mass, mask=exists)
 
 
@@ -113,7 +117,7 @@ def exponent_by_alpha(log_p, eps):
 
 @triton.jit(do_not_specialize=[*SIZES, "ignore_index", "smoothing"])
 def loss_backward_kernel(
-    scores, eps, index, probability, class_weight, tops, normalizers, masses, grad,
+    scores, eps, index, probability, class_weight, tops, normalizers, rests, masses, grad,
     by_scores, by_alpha, num_rows, n, ignore_index, smoothing,
     KIND: tl.constexpr, PER_ROW: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -124,13 +128,14 @@ def loss_backward_kernel(
     start = scores + row * n
     top = tl.load(tops + row, mask=exists, other=0.0)[:, None]
     c = tl.load(normalizers + row, mask=exists, other=0.0)[:, None]
+    rest = tl.load(rests + row, mask=exists, other=0.0)[:, None]
     total = tl.load(masses + row, mask=exists, other=0.0)
     g = tl.load(grad + row, mask=exists, other=0.0)
     lane_alpha = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for first in range(0, n, BLOCK):
         j = first + tl.arange(0, BLOCK)
         z = load_scores(start, exists, n, first, BLOCK) - top
-        p, _ = weights(z, c, e, 1.0, KIND)
+        p, _ = weights_at(z, c, rest, e, KIND)
         p = tl.where((total == 0.0)[:, None], 0.0, p)  # an ignored row may hold anything
         mass = target_mass(index, probability, class_weight, row, exists, n, first, ignore_index,
                            smoothing, BLOCK)  # fmt: skip
@@ -158,10 +163,10 @@ def _target(problem: LossProblem) -> dict[str, Any]:
 def empty_loss_saved(problem: LossProblem) -> SavedRows:
     """Uninitialized tensors in the form that ``loss_forward`` saves."""
     size = problem.scores.shape[0]
-    top, normalizers, mass = (
-        torch.empty(size, dtype=torch.float32, device=problem.scores.device) for _ in range(3)
+    top, normalizers, rests, mass = (
+        torch.empty(size, dtype=torch.float32, device=problem.scores.device) for _ in range(4)
     )
-    return SavedRows(top=top, normalizers=normalizers, mass=mass)
+    return SavedRows(top=top, normalizers=normalizers, rests=rests, mass=mass)
 
 
 def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedRows]:
@@ -174,6 +179,7 @@ def loss_forward(problem: LossProblem) -> tuple[Tensor, SavedRows]:
         "losses": loss,
         "tops": saved.top,
         "normalizers": saved.normalizers,
+        "rests": saved.rests,
         "masses": saved.mass,
         **_target(problem),
         **row_arguments(problem.alpha, scores.device, is_general=False),
@@ -193,6 +199,7 @@ def loss_backward(
         "scores": scores,
         "tops": saved.top,
         "normalizers": saved.normalizers,
+        "rests": saved.rests,
         "masses": saved.mass,
         "grad": grad.float().contiguous(),
         "by_scores": by_scores,

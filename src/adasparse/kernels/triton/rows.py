@@ -25,6 +25,7 @@ from adasparse.kernels.triton.maps import (
     MASKED,
     SOFTMAX,
     SPARSEMAX,
+    newton_step,
     next_normalizer,
     solve_lanes,
     weight_by_alpha,
@@ -59,8 +60,27 @@ def load_scores(start, exists, n, first, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def weights_at(z, c, rest, eps, KIND: tl.constexpr):
+    """Weights and sigmas at the normalizer ``c + rest``.
+
+    c has no digits for the rest, which would add up over many small weights. The difference to the
+    edge of the support is exact where the weight is small.
+    """
+    if KIND == ENTMAX15:
+        x = (z * 0.5 + (1.0 - c * 0.5)) - rest * 0.5
+        sigma = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        return sigma * sigma, sigma
+    elif KIND == SPARSEMAX:
+        x = (z + (1.0 - c)) - rest
+        p = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        return p, tl.where(x <= 0.0, 0.0, 1.0)
+    else:
+        return weights(z, c, eps, 1.0, KIND)
+
+
+@triton.jit
 def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Greatest score of each row, and its normalizer counted from there."""
+    """Normalizer of each row in two parts, see ``weights_at``, and the score it is counted from."""
     top1 = tl.full((ROWS, BLOCK), MASKED, tl.float32)
     top2 = tl.full((ROWS, BLOCK), MASKED, tl.float32)
     for first in range(0, n, BLOCK):
@@ -71,24 +91,36 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
     top = tl.where((top < 0.5 * MASKED) | (top == float("inf")), 0.0, top)
     c, low, is_dead = solve_lanes(top1 - top[:, None], top2 - top[:, None], eps, 1.0, KIND)
     high = low + 1.0 / tl.maximum(eps, 1e-20)
-    # Up to alpha 1.5 the next step is about the square of this one.
+    # Up to alpha 1.5 the next step is about the square of this one, relative to the weights.
     bound = tl.where(eps > 0.51, tl.where(eps > 1.0, 1e-7, 1e-6), 1e-3)
     is_far = 1
     count = 0
+    rest = tl.full((ROWS,), 0.0, tl.float32)
     while (is_far > 0) & (count < 40):
         lane_total = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         lane_slope = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         for first in range(0, n, BLOCK):
             s = load_scores(start, exists, n, first, BLOCK) - top[:, None]
-            p, sigma = weights(s, c[:, None], eps[:, None], 1.0, KIND)
+            p, sigma = weights_at(s, c[:, None], rest[:, None], eps[:, None], KIND)
             lane_total += p
             lane_slope += sigma
         total = tl.sum(lane_total, 1)
         slope = tl.sum(lane_slope, 1)
-        c, low, high, step = next_normalizer(c, low, high, total, slope, is_dead, eps, 1.0, KIND)
-        is_far = tl.max(tl.where(step > bound, 1, 0), 0)
+        if (KIND == ENTMAX15) | (KIND == SPARSEMAX):
+            step = newton_step(tl.where(is_dead, 1.0, total), slope, eps, KIND)
+            step = tl.where(is_dead, 0.0, step)
+            move = rest + step
+            rest = move - ((c + move) - c)
+            c += move
+            step = tl.abs(step)
+        else:
+            c, low, high, step = next_normalizer(
+                c, low, high, total, slope, is_dead, eps, 1.0, KIND
+            )
+        is_open = (step > bound) | ((tl.abs(total - 1.0) > 1e-3) & (eps <= 0.51) & ~is_dead)
+        is_far = tl.max(tl.where(is_open, 1, 0), 0)
         count += 1
-    return c, top
+    return c, rest, top
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -101,10 +133,10 @@ def entmax_kernel(
     exists = row < num_rows
     e = load_row_eps(eps, row, num_rows, KIND, PER_ROW)
     start = scores + row * n
-    c, top = solve_rows(start, exists, n, e, KIND, ROWS, BLOCK)
+    c, rest, top = solve_rows(start, exists, n, e, KIND, ROWS, BLOCK)
     for first in range(0, n, BLOCK):
         s = load_scores(start, exists, n, first, BLOCK) - top[:, None]
-        p, _ = weights(s, c[:, None], e[:, None], 1.0, KIND)
+        p, _ = weights_at(s, c[:, None], rest[:, None], e[:, None], KIND)
         j = first + tl.arange(0, BLOCK)
         mask = exists[:, None] & (j < n)[None, :]
         tl.store((out + row * n)[:, None] + j[None, :], narrow(p, out.dtype.element_ty), mask=mask)
