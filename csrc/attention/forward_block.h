@@ -498,7 +498,9 @@ struct ForwardBlock {
   void run_strip(int64_t i, int64_t rows, double alpha) {
     const Columns columns = columns_of(a.in, head.length, i, rows);
     const int64_t n = columns.count;
-    for (int64_t r = 0; r < rows && n == 0; ++r) save_sink(i + r, T(1));
+    // Alone, a sink takes all, unless the head has none.
+    for (int64_t r = 0; r < rows && n == 0 && a.in.sinks; ++r)
+      save_sink(i + r, sink() > -std::numeric_limits<T>::infinity() ? T(1) : T(0));
     if (n == 0 && is_whole) return finish_whole(i, rows, columns, work.scores.get(), kLaneKeys);
     if (n == 0) {
       for (int64_t r = 0; r < rows; ++r) {

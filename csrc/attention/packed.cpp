@@ -39,14 +39,6 @@ Void* shifted_bytes(Void* data, int64_t numbers, const AttentionInput& in) {
               : nullptr;
 }
 
-void clear_rows(const WritableRows& rows, const AttentionInput& in, int64_t size) {
-  for (int64_t h = 0; h < in.heads; ++h)
-    for (int64_t i = 0; i < in.q; ++i)
-      std::memset(static_cast<char*>(rows.data) + (h * rows.strides[1] + i * rows.strides[2]) *
-                                                      static_cast<int64_t>(element_bytes(in)),
-                  0, element_bytes(in) * static_cast<size_t>(size));
-}
-
 // The first `n` rows of some pages, as (groups, n, size). Pages side by side are read where they
 // are, others are copied.
 class PagedRows {
@@ -164,7 +156,6 @@ void PackedAttention::forward(const AttentionForward& a, bool is_saved, int64_t 
       else
         supports_[s] = std::make_unique<SavedSupport>(in);
     }
-    if (in.k == 0) return clear_rows(mine.out, in, in.e);
     SavedSupport* support = supports_[s].get();
     mine.counts = support ? support->counts().data() : nullptr;
     mine.blocks = support ? support->blocks().data() : nullptr;
@@ -243,10 +234,7 @@ void PackedAttention::backward(const AttentionBackward& a) const {
     mine.grad_alpha = shifted(a.grad_alpha, row);
     mine.grad_slopes = shifted(a.grad_slopes, row);
     mine.grad_sinks = shifted(a.grad_sinks, row);
-    if (in.k > 0) return kernels.attention_backward(mine);
-    clear_rows(mine.grad_query, in, in.d);
-    for (double* x : {mine.grad_alpha, mine.grad_slopes, mine.grad_sinks})
-      if (x) std::fill_n(x, in.heads * in.q, 0.);
+    kernels.attention_backward(mine);
   });
 }
 

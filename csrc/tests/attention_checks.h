@@ -19,12 +19,13 @@ using adasparse::kNoRowLimit;
 double* doubles(const Array& array) { return static_cast<double*>(array.data()); }
 
 struct ForwardResult {
-  Array out, state;
+  Array out, state, sinks;
   adasparse::SavedSupport support;
 
   ForwardResult(const AttentionProblem& problem, int threads)
       : out(problem.type, problem.rows() * problem.e),
         state(Type::kFloat64, problem.rows() * adasparse::kRowState),
+        sinks(problem.computed(), problem.has_sinks ? problem.rows() : 0),
         support(problem.input(threads)) {
     std::fill(support.counts().begin(), support.counts().end(), -1);
   }
@@ -61,6 +62,7 @@ std::unique_ptr<ForwardResult> run_forward(const Kernels& kernels, const Attenti
   if (wanted == Wanted::kOutput)
     call.out = one_after_another(result->out, problem.heads, problem.q, problem.e);
   call.state = doubles(result->state);
+  if (problem.has_sinks) call.sink_weights = result->sinks.data();
   call.counts = result->support.counts().data();
   call.blocks = result->support.blocks().data();
   call.row_limit = row_limit;
@@ -90,23 +92,25 @@ struct Support {
 };
 
 struct BackwardResult {
-  Array query, key, value, alpha, slopes, mask;
+  Array query, key, value, alpha, slopes, sinks, mask;
   explicit BackwardResult(const AttentionProblem& problem)
       : query(problem.type, static_cast<int64_t>(problem.by_query.value.size())),
         key(problem.type, static_cast<int64_t>(problem.by_key.value.size())),
         value(problem.type, static_cast<int64_t>(problem.by_value.value.size())),
         alpha(Type::kFloat64, problem.rows()),
         slopes(Type::kFloat64, problem.rows()),
+        sinks(Type::kFloat64, static_cast<int64_t>(problem.by_sink.value.size())),
         mask(problem.computed(), static_cast<int64_t>(problem.by_mask.value.size())) {
     for (size_t i = 0; i < problem.by_mask.value.size(); ++i) mask.set(static_cast<int64_t>(i), 0);
   }
   bool is_intact() const {
     return query.is_intact() && key.is_intact() && value.is_intact() && alpha.is_intact() &&
-           slopes.is_intact() && mask.is_intact();
+           slopes.is_intact() && sinks.is_intact() && mask.is_intact();
   }
   bool operator==(const BackwardResult& other) const {
     return query == other.query && key == other.key && value == other.value &&
-           alpha == other.alpha && slopes == other.slopes && mask == other.mask;
+           alpha == other.alpha && slopes == other.slopes && sinks == other.sinks &&
+           mask == other.mask;
   }
 };
 
@@ -122,6 +126,7 @@ BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& prob
   if (with_all) {
     call.grad_alpha = doubles(result.alpha);
     call.grad_slopes = doubles(result.slopes);
+    call.grad_sinks = problem.has_sinks ? doubles(result.sinks) : nullptr;
     call.grad_mask = problem.has_bias() ? result.mask.data() : nullptr;
   }
   std::copy_n(problem.grad_mask_strides(), 4, call.grad_mask_strides);
@@ -130,11 +135,12 @@ BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& prob
 }
 
 BackwardResult run_backward(const Kernels& kernels, const AttentionProblem& problem,
-                            const Array& state, const Support& support, bool with_all,
+                            const ForwardResult& forward, const Support& support, bool with_all,
                             int threads = 1) {
   const bool is_empty = support.index.empty();  // as empty tensors of PyTorch: at no address
   adasparse::AttentionBackward call{};
-  call.state = doubles(state);
+  call.state = doubles(forward.state);
+  if (problem.has_sinks) call.sink_weights = forward.sinks.data();
   call.offsets = support.offsets.data();
   call.index = is_empty ? nullptr : support.index.data();
   call.weight = is_empty ? nullptr : support.weight.data();
@@ -223,7 +229,7 @@ void check_support(const std::string& text, const AttentionProblem& problem,
     }
     const double bar = bars_of(problem.computed()).tensor;
     is_good = is_good && is_row_near(p, problem.weights(row), bar) &&
-              (last < 0 || !(std::fabs(total - 1) > bar));
+              (last < 0 || !(std::fabs(total + problem.sink_weight(row) - 1) > bar));
     if (!is_good) wrong = row;
   }
   CHECK(wrong < 0, "%s: the support of row %lld is wrong", text.c_str(),
@@ -270,6 +276,7 @@ void check_gradients(const std::string& text, const AttentionProblem& problem,
   if (!has_all) return;
   check_near(text, "gradient of alpha", got.alpha, problem.by_alpha, exact.alpha);
   check_near(text, "gradient of slope", got.slopes, problem.by_slope, exact.tensor);
+  check_near(text, "gradient of sink", got.sinks, problem.by_sink, exact.tensor);
   if (problem.has_bias())
     check_near(text, "gradient of mask", got.mask, problem.by_mask, exact.tensor, spares_nan);
 }
@@ -279,12 +286,14 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
   const int64_t limit = problem.row_limit;
   const auto result = run_forward(kernels, problem, Wanted::kOutput, limit);
   const auto support = run_forward(kernels, problem, Wanted::kSupport, kNoRowLimit);
-  CHECK(result->out.is_intact() && result->state.is_intact(), "%s: wrote outside its memory",
-        text.c_str());
+  CHECK(result->out.is_intact() && result->state.is_intact() && result->sinks.is_intact(),
+        "%s: wrote outside its memory", text.c_str());
   check_near(text, "output", result->out, problem.out, bars_of(problem.type).tensor);
+  check_near(text, "weight of the sink", result->sinks, problem.sink_weights,
+             bars_of(problem.computed()).tensor);
   check_state(text, problem, result->state);
-  CHECK(support->state == result->state, "%s: without the output, the state is another",
-        text.c_str());
+  CHECK(support->state == result->state && support->sinks == result->sinks,
+        "%s: without the output, the state is another", text.c_str());
   const auto is_lost = check_blocks(text, problem, *result, limit, false);
   check_blocks(text, problem, *support, kNoRowLimit, true);
 
@@ -301,6 +310,7 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
     CHECK(alone == result->out, "%s: whole weights change the output", text.c_str());
     adasparse::AttentionBackward kept{};
     kept.weights = weights.data();
+    if (problem.has_sinks) kept.sink_weights = result->sinks.data();
     check_gradients(text + ", whole", problem, run_backward(kernels, problem, kept, true), true);
   }
 
@@ -309,14 +319,14 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
                               bool with_all) {
     const Support arranged(problem, from, is_dense);
     check_gradients(text + ", " + what, problem,
-                    run_backward(kernels, problem, from.state, arranged, with_all), with_all);
+                    run_backward(kernels, problem, from, arranged, with_all), with_all);
   };
   const auto none = [](int64_t) { return false; };
   {
     const Support arranged(problem, *support, none);
     check_support(text, problem, arranged);
     check_gradients(text + ", sparse", problem,
-                    run_backward(kernels, problem, support->state, arranged, true), true);
+                    run_backward(kernels, problem, *support, arranged, true), true);
   }
   const auto again = run_forward(kernels, problem, Wanted::kSupport, kNoRowLimit);
   const auto dense = run_forward(kernels, problem, Wanted::kOutput, limit);
@@ -326,7 +336,7 @@ void check_all(const Kernels& kernels, const AttentionProblem& problem) {
     check_with("mixed", *again, [](int64_t head) { return head % 3 == 1; }, true);
 }
 
-void check_all(const AttentionCase& asked) {
+[[maybe_unused]] void check_all(const AttentionCase& asked) {
   const AttentionProblem problem(asked);
   for (const Kernels* kernels : sets()) check_all(*kernels, problem);
 }

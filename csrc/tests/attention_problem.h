@@ -89,12 +89,14 @@ struct AttentionCase {
   bool is_mask_transposed = false;     // columns before rows in memory
   bool has_wide_mask = false;          // in the type computed in, beside others in half precision
   std::vector<int64_t> key_lengths{};  // per batch, or none
-  bool has_slopes = false, is_causal = false, has_nan = false;
+  bool has_slopes = false, has_sinks = false, is_causal = false, has_nan = false;
+  double softcap = 0;
   int64_t window_left = -1, window_right = -1, window_position = 0;
   double dropout_p = 0;
   int64_t row_limit = 64;
   double dense_share = 0.4;
   uint64_t seed = 0;
+  int64_t first_row = 0;  // of a packed batch: rows of the sequences before this one
 
   bool is_double() const { return type == Type::kFloat64; }
   // The type that kernels compute and save in, and that of an added mask.
@@ -104,18 +106,19 @@ struct AttentionCase {
   std::string text() const {
     char out[400];
     const auto number = [](int64_t n) { return static_cast<long long>(n); };
-    std::snprintf(
-        out, sizeof out,
-        "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
-        "spread %g, layout %d, mask %d in %x%s%s%s%s%s, window %lld/%lld at %lld, dropout %g, "
-        "limit %lld, dense %g, seed %llu",
-        precision(type).name, number(batch), number(heads), number(groups), number(q), number(k),
-        number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "", alpha_dims, spread,
-        static_cast<int>(layout), static_cast<int>(mask_kind), mask_dims,
-        is_mask_transposed ? "'" : "", is_causal ? ", causal" : "", has_slopes ? ", slopes" : "",
-        key_lengths.empty() ? "" : ", lengths", has_nan ? ", NaN" : "", number(window_left),
-        number(window_right), number(window_position), dropout_p, number(row_limit), dense_share,
-        static_cast<unsigned long long>(seed));
+    std::snprintf(out, sizeof out,
+                  "%s, (b %lld, h %lld/%lld, q %lld, k %lld, d %lld, e %lld), alpha %.7g%s in %x, "
+                  "spread %g, layout %d, mask %d in %x%s%s%s%s%s%s, softcap %g, window %lld/%lld "
+                  "at %lld, dropout %g, "
+                  "limit %lld, dense %g, seed %llu",
+                  precision(type).name, number(batch), number(heads), number(groups), number(q),
+                  number(k), number(d), number(e), alphas[0], alphas.size() > 1 ? "..." : "",
+                  alpha_dims, spread, static_cast<int>(layout), static_cast<int>(mask_kind),
+                  mask_dims, is_mask_transposed ? "'" : "", is_causal ? ", causal" : "",
+                  has_slopes ? ", slopes" : "", has_sinks ? ", sinks" : "",
+                  key_lengths.empty() ? "" : ", lengths", has_nan ? ", NaN" : "", softcap,
+                  number(window_left), number(window_right), number(window_position), dropout_p,
+                  number(row_limit), dense_share, static_cast<unsigned long long>(seed));
     return out;
   }
 };
@@ -146,12 +149,16 @@ class AttentionProblem : public AttentionCase {
         key_(type, batch, groups, k, d, layout),
         value_(type, batch, groups, k, e, layout),
         grad_(type, batch, heads, q, e, layout),
-        random_(seed) {
+        random_(seed + 1000003 * static_cast<uint64_t>(first_row)) {
     make_rows();
     make_mask();
+    // The sequences of a packed batch share what their heads have.
+    Random of_heads(~seed);
     for (int64_t h = 0; h < heads && has_slopes; ++h)
-      slopes_.push_back(h == 1 ? 0 : 0.3 * random_.uniform());
-    make_alphas();
+      slopes_.push_back(h == 1 ? 0 : 0.3 * of_heads.uniform());
+    for (int64_t h = 0; h < heads && has_sinks; ++h)
+      sinks_.push_back(h == 1 ? -kInfinity : round_to_computed(2 * of_heads.normal()));
+    make_alphas(of_heads);
     solve_rows();
     differentiate();
   }
@@ -170,6 +177,8 @@ class AttentionProblem : public AttentionCase {
     std::copy(mask_strides_, mask_strides_ + 4, in.mask_strides);
     in.key_lengths = key_lengths.empty() ? nullptr : key_lengths.data();
     in.slopes = has_slopes ? slopes_.data() : nullptr;
+    in.sinks = has_sinks ? sinks_.data() : nullptr;
+    in.softcap = softcap;
     in.scale = scale();
     in.is_causal = is_causal;
     in.window_left = window_left, in.window_right = window_right;
@@ -203,10 +212,18 @@ class AttentionProblem : public AttentionCase {
   double alpha_of(int64_t row) const {
     return alpha_[place(alpha_strides_, 0, row / q / heads, row / q % heads, row % q)];
   }
+  // The inputs in the order (batch, head, row, feature), as they came out in the type.
+  const Doubles& queries() const { return queries_; }
+  const Doubles& keys() const { return keys_; }
+  const Doubles& values() const { return values_; }
+  const Doubles& grads() const { return grads_; }
   const Doubles& scores(int64_t row) const { return scores_[row]; }
   const Doubles& weights(int64_t row) const { return solved_[row].p; }
+  double sink_weight(int64_t row) const {
+    return sink_weights.value.empty() ? 0 : sink_weights.value[row];
+  }
 
-  Expected out, by_query, by_key, by_value, by_alpha, by_slope, by_mask;
+  Expected out, sink_weights, by_query, by_key, by_value, by_alpha, by_slope, by_sink, by_mask;
   int64_t kinks = 0;  // rows left without gradient
 
  private:
@@ -228,12 +245,15 @@ class AttentionProblem : public AttentionCase {
   int64_t key_row(int64_t row, int64_t j) const {
     return (row / q / heads * groups + row / q % heads / (heads / groups)) * k + j;
   }
+  double round_to_computed(double x) const { return is_double() ? x : static_cast<float>(x); }
   uint64_t dropout_seed() const { return ~seed << 32 | seed; }
   double scale() const { return d ? spread / std::sqrt(static_cast<double>(d)) : 1; }
   // The distance of key j from the query, minus that of the nearest key it sees. Subtracting the
   // same number for all keys of a row changes no weight or gradient; the state is of these scores.
+  // A sink has no distance: beside one, distances are whole.
   double distance(int64_t row, int64_t j) const {
     const int64_t here = row % q + k - q;
+    if (has_sinks) return static_cast<double>(std::abs(here - j));
     const Range seen = ranges_[row];
     const int64_t nearest = std::max(seen.first, std::min(here, seen.last - 1));
     return static_cast<double>(std::abs(here - j) - std::abs(here - nearest));
@@ -299,13 +319,13 @@ class AttentionProblem : public AttentionCase {
     allowed_.shrink_to_fit();
   }
 
-  void make_alphas() {
+  void make_alphas(Random& random) {
     const int64_t sizes[] = {1, batch, heads, q};
     const int64_t count = set_strides(sizes, alpha_dims & 7, {0, 1, 2, 3}, alpha_strides_);
     // Runs of one alpha that end anywhere within a strip of rows.
     for (int64_t left = count; left > 0;) {
-      const int64_t run = alpha_dims & 1 ? std::min(left, 1 + random_.below(30)) : 1;
-      const double alpha = alphas[random_.below(static_cast<int64_t>(alphas.size()))];
+      const int64_t run = alpha_dims & 1 ? std::min(left, 1 + random.below(30)) : 1;
+      const double alpha = alphas[random.below(static_cast<int64_t>(alphas.size()))];
       alpha_.insert(alpha_.end(), static_cast<size_t>(run), alpha);
       left -= run;
     }
@@ -314,8 +334,12 @@ class AttentionProblem : public AttentionCase {
 
   // ---------------------------------------------------------------- forward
 
+  double product(int64_t row, int64_t j) const {
+    return scale() * dot(queries_.data() + row * d, keys_.data() + key_row(row, j) * d, d);
+  }
   double score(int64_t row, int64_t j) const {
-    double s = scale() * dot(queries_.data() + row * d, keys_.data() + key_row(row, j) * d, d);
+    double s = product(row, j);
+    if (softcap > 0) s = softcap * std::tanh(s / softcap);
     if (has_slopes) s -= slopes_[row / q % heads] * distance(row, j);
     const int64_t at = place(mask_strides_, row / q / heads, row / q % heads, row % q, j);
     if (has_bias()) s += (*bias_)[at];
@@ -327,7 +351,7 @@ class AttentionProblem : public AttentionCase {
     if (dropout_p == 0) return 1;
     if (dropout_p == 1) return 0;
     // As many steps of the generator from the seed as there are rows before this one.
-    Random generator(dropout_seed() + static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u);
+    Random generator(dropout_seed() + static_cast<uint64_t>(first_row + row) * 0x9E3779B97F4A7C15u);
     const uint64_t key = generator.bits();
     uint32_t y = static_cast<uint32_t>(j) * 0x9E3779B1u + static_cast<uint32_t>(key);
     y = (y ^ (y >> 16)) * 0x85EBCA6Bu;
@@ -346,7 +370,13 @@ class AttentionProblem : public AttentionCase {
       Doubles s(static_cast<size_t>(k), -kInfinity);
       for (int64_t j = seen.first; j < seen.last; ++j) s[j] = score(row, j);
       scores_.push_back(s);
+      // A sink is one more key, without a value.
+      if (has_sinks) s.push_back(sinks_[row / q % heads]);
       solved_.push_back(solve(s, alpha_of(row)));
+      if (has_sinks) {
+        sink_weights.value.push_back(solved_[row].p.back());
+        solved_[row].p.pop_back();
+      }
       for (int64_t j = 0; j < k; ++j) {
         double& p = solved_[row].p[j];
         if (j < seen.first || j >= seen.last) p = 0;
@@ -359,6 +389,7 @@ class AttentionProblem : public AttentionCase {
       grad_.set_row(row / q / heads, row / q % heads, row % q, [] { return 0.; });
     }
     out.use_values();
+    sink_weights.use(1);
     grads_ = grad_.read();
   }
 
@@ -371,7 +402,9 @@ class AttentionProblem : public AttentionCase {
     const double off = is_double() ? 1e-13 : 1e-6, much = is_double() ? 1e-10 : 1e-4;
     const auto sigma = [&](double t) { return t > 0 ? std::pow(t, power) : 0; };
     double top = 0, jump = 0;
-    for (const double s : scores_[row]) {
+    Doubles scores = scores_[row];
+    if (has_sinks) scores.push_back(sinks_[row / q % heads]);
+    for (const double s : scores) {
       const double t = 1 + eps * (s - solved.max - solved.c);
       if (t < -off) continue;
       top = std::max(top, sigma(t));
@@ -388,18 +421,20 @@ class AttentionProblem : public AttentionCase {
     by_value.value.assign(batch * groups * k * e, 0);
     by_alpha.value.assign(rows(), 0);
     by_slope.value.assign(rows(), 0);
+    by_sink.value.assign(has_sinks ? rows() : 0, 0);
     by_mask.value.assign(mask_size_, 0);
     for (int64_t row = 0; row < rows(); ++row) differentiate_row(row);
     by_query.use(by_mask.size * scale() * largest(keys_));
     by_key.use(by_mask.size * scale() * largest(queries_));
     // The logarithm of a weight of 1 is zero up to rounding.
     by_alpha.use(by_mask.size * precision(computed()).rounding);
-    for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_mask})
+    by_sink.use(by_mask.size);
+    for (Expected* x : {&by_query, &by_key, &by_value, &by_alpha, &by_slope, &by_sink, &by_mask})
       x->use_values();
   }
   void differentiate_row(int64_t row) {
     const int64_t n = k;
-    const Doubles& p = weights(row);
+    Doubles p = weights(row);
     Doubles by_weight(n, 0.);
     for (int64_t j = 0; j < n; ++j) {
       if (p[j] == 0) continue;
@@ -408,14 +443,20 @@ class AttentionProblem : public AttentionCase {
       by_weight[j] = kept * dot(grads_.data() + row * e, values_.data() + at * e, e);
       add(p[j] * kept, grads_.data() + row * e, e, by_value.value.data() + at * e);
     }
+    if (has_sinks) {
+      p.push_back(sink_weight(row));
+      by_weight.push_back(0);
+    }
     const Gradient gradient = entmax_gradient(p, by_weight, alpha_of(row));
+    if (has_sinks) by_sink.value[row] = gradient.scores[n].value;
     by_alpha.value[row] = gradient.alpha.value;
     by_alpha.use(gradient.alpha.size);
     for (int64_t j = 0; j < n; ++j) {
       if (p[j] == 0) continue;
       const Sum& by_score = gradient.scores[j];
       const int64_t at = key_row(row, j);
-      const double by_dot = by_score.value * scale();
+      const double capped = softcap > 0 ? std::tanh(product(row, j) / softcap) : 0;
+      const double by_dot = by_score.value * (1 - capped * capped) * scale();
       add(by_dot, keys_.data() + at * d, d, by_query.value.data() + row * d);
       add(by_dot, queries_.data() + row * d, d, by_key.value.data() + at * d);
       by_slope.value[row] -= by_score.value * distance(row, j);
@@ -434,7 +475,7 @@ class AttentionProblem : public AttentionCase {
   std::vector<uint8_t> allowed_;
   int64_t mask_size_ = 0;
   int64_t mask_strides_[4] = {}, grad_mask_strides_[4] = {}, alpha_strides_[4] = {};
-  Doubles slopes_, alpha_;
+  Doubles slopes_, sinks_, alpha_;
   std::vector<Doubles> scores_;
   std::vector<Range> ranges_;  // of visible keys
   std::vector<Solved> solved_;

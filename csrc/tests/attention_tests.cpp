@@ -231,6 +231,67 @@ TEST(attention_window_by_tiles) {
     }
 }
 
+// Sinks: one per head, none in the second head, with keys few enough for lanes or many, with rows
+// that see nothing, and beside everything that changes a score.
+TEST(attention_sinks) {
+  uint64_t seed = 0;
+  for (const Type type : {Type::kFloat32, Type::kFloat64})
+    for (const double alpha : alphas_of(type))
+      for (const int64_t k : {1, 63, 64, 127, 128, 300}) {
+        AttentionCase a;
+        a.seed = ++seed;
+        a.type = type;
+        a.alphas = {alpha};
+        a.has_sinks = true;
+        a.batch = 1;
+        a.heads = 2;
+        a.groups = 1 + static_cast<int64_t>(seed % 2);
+        a.q = pick(std::vector<int64_t>{1, 26, 49}, seed / 2);
+        a.k = k;
+        a.d = pick(kDims, seed);
+        a.e = pick(kDims, seed + 3);
+        a.spread = pick(Doubles{1, 0.05, 4}, seed / 3);
+        a.is_causal = seed % 3 == 0;
+        a.has_slopes = seed % 4 == 0;
+        a.has_nan = seed % 11 == 0 && seed % 5 != 2;
+        a.dropout_p = seed % 5 == 0 ? 0.2 : 0;
+        a.dense_share = pick(kDenseShares, seed);
+        if (seed % 6 == 0) a.mask_kind = seed % 4 ? MaskKind::kBool : MaskKind::kAdded;
+        if (seed % 7 == 0) a.key_lengths = {seed % 2 ? 0 : k / 2};
+        if (seed % 5 == 2) a.window_left = 20, a.window_position = k - a.q;
+        check_all(a);
+      }
+}
+
+// Scores far inside the cap, at it, and so far beyond that the slope underflows.
+TEST(attention_softcap) {
+  uint64_t seed = 0;
+  for (const Type type : {Type::kFloat32, Type::kFloat64, Type::kBFloat16})
+    for (const double softcap : {0.1, 2., 50.})
+      for (const double spread : {0.3, 3., 40.})
+        for (const int64_t k : {7, 65, 300}) {
+          AttentionCase a;
+          a.seed = ++seed;
+          a.type = type;
+          a.alphas = alphas_of(type);
+          a.softcap = softcap;
+          a.spread = spread;
+          a.batch = 1;
+          a.heads = 2;
+          a.groups = 1 + static_cast<int64_t>(seed % 2);
+          a.q = pick(std::vector<int64_t>{1, 25, 50}, seed / 2);
+          a.k = k;
+          a.d = pick(kDims, seed);
+          a.e = pick(kDims, seed + 3);
+          a.has_sinks = seed % 3 == 0;
+          a.has_slopes = seed % 4 == 0;
+          a.is_causal = seed % 5 < 2;
+          a.dense_share = pick(kDenseShares, seed);
+          if (seed % 4 == 1) a.mask_kind = seed % 8 == 1 ? MaskKind::kBool : MaskKind::kAdded;
+          check_all(a);
+        }
+}
+
 // NaN stays in its row, and in what sums over rows.
 TEST(attention_not_a_number) {
   uint64_t seed = 0;
@@ -361,8 +422,8 @@ TEST(threads_do_not_change_attention) {
       const auto one_out = run_forward(*kernels, problem, Wanted::kOutput, a.row_limit);
       const auto source = run_forward(*kernels, problem, Wanted::kSupport, kNoRowLimit);
       const Support support(problem, *source, is_dense);
-      const BackwardResult first = run_backward(*kernels, problem, one->state, support, true);
-      const BackwardResult bare = run_backward(*kernels, problem, one->state, support, false);
+      const BackwardResult first = run_backward(*kernels, problem, *one, support, true);
+      const BackwardResult bare = run_backward(*kernels, problem, *one, support, false);
       for (const int threads : {1, 2, 5}) {
         for (const Wanted wanted : {Wanted::kOutput, Wanted::kSupport}) {
           const bool is_out = wanted == Wanted::kOutput;
@@ -374,7 +435,7 @@ TEST(threads_do_not_change_attention) {
                 "%s: %d threads give another result", text.c_str(), threads);
         }
         const auto again = [&](bool with_all) {
-          return run_backward(*kernels, problem, one->state, support, with_all, threads);
+          return run_backward(*kernels, problem, *one, support, with_all, threads);
         };
         CHECK(again(true) == first && again(false) == bare, "%s: %d threads give other gradients",
               text.c_str(), threads);
