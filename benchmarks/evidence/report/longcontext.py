@@ -57,7 +57,7 @@ def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, earlier: Pat
     lines += earlier_sections(earlier, without=list(logs))
     speed = earlier / "speed.json"
     if speed.is_file():
-        lines += speed_section(json.loads(speed.read_text(encoding="utf-8")))
+        lines += _speed_section(json.loads(speed.read_text(encoding="utf-8")))
     lines += _made(tasks, language)
     path = docs / PAGE
     write_text(path, "\n".join(lines).rstrip() + "\n")
@@ -134,8 +134,7 @@ def _made(tasks: Sequence[TaskResults], language: LanguageResults | None) -> lis
     ]
 
 
-def speed_section(speed: Mapping[str, Any]) -> list[str]:
-    """Return the section on the speed of long-context models."""
+def _speed_section(speed: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Speed",
         "",
