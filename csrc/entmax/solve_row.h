@@ -37,6 +37,9 @@ double move_row(const Map& map, const T* row, int64_t n, T max, double c, double
   return total;
 }
 
+// An excess of the sum over one that Newton's step takes off but for a square of it.
+constexpr double kPredictable = 1e-4;
+
 // Whether a step from c to `next` changes anything.
 template <class T, class Map>
 bool moves_origin(const Map& map, T shift, double c, double next) {
@@ -124,10 +127,16 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
         next = 0.5 * (low + high);
         if (!(next > low && next < high)) break;  // neighbors: nothing lies between
       }
-      // Two such steps suffice: sums of T may never be closer to 1.
-      if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c)) &&
-          (++last_digits > 2 || !moves_origin<T>(map, shift, c, next)))
-        break;
+      if (static_cast<T>(map.at(next)) == static_cast<T>(map.at(c))) {
+        // Only the last digits of c are left, and sums of T may never be closer to 1.
+        if (!moves_origin<T>(map, shift, c, next)) break;
+        if (!weights && std::fabs(excess) < kPredictable) {
+          c = next;
+          sums.mass = 1;
+          break;
+        }
+        if (++last_digits > 2) break;
+      }
       c = next;
     }
     if (weights && values == scratch)

@@ -57,3 +57,14 @@ def test_tokens_of_a_model_with_text_on_both_ends_are_those_of_its_encoder():
         "decoder": transformers.MusicgenDecoderConfig(vocab_size=70).to_dict(),
     }
     assert text_config(transformers.MusicgenConfig(**parts)).vocab_size == 3
+
+
+def test_sound_of_a_size_that_is_not_known_asks_for_inputs():
+    """sparsify() of Speech2Text ended with an AttributeError."""
+    config = transformers.Speech2TextConfig(
+        vocab_size=50, d_model=32, encoder_layers=1, decoder_layers=1, max_source_positions=64,
+        encoder_attention_heads=2, decoder_attention_heads=2, conv_channels=16,
+    )  # fmt: skip
+    model = transformers.Speech2TextForConditionalGeneration(config)
+    with pytest.raises(ValueError, match="Pass inputs="):
+        sparsify(model, SparsityConfig())

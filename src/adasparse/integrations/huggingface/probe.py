@@ -89,7 +89,9 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
         inputs[name] = image()
         if hasattr(config, "text_config") and "input_ids" in parameters:
             inputs["input_ids"] = tokens(_SOURCE_LENGTH)
-    elif name == "input_features" and hasattr(config, "max_source_positions"):
+    elif name == "input_features" and all(
+        hasattr(config, x) for x in ("max_source_positions", "num_mel_bins")
+    ):
         inputs[name] = noise(1, config.num_mel_bins, 2 * config.max_source_positions)
     elif name == "input_values":
         inputs[name] = noise(1, 4000)
