@@ -129,6 +129,10 @@ def test_autocast_does_not_round_the_scores():
         assert all(torch.equal(x, y) for x, y in zip(sparse, wanted_sparse, strict=True))
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."),
+    reason="torch 2.6 breaks the graph at operators whose sizes depend on numbers",
+)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sparse_weights_compile(backend):
     query, key, _ = tensors(1, 2, 9, 40, 16)

@@ -55,6 +55,10 @@ def test_traced_entmax_and_loss():
         torch.testing.assert_close(loss(other), entmax_loss(other, target, 1.7))
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."),
+    reason="torch 2.6 takes a length that is compared with a number for that number",
+)
 def test_compiled_with_dynamic_length_and_a_mask_of_static_size():
     """Sizes were compared by identity: 12 is no member of (1, s0)."""
 

@@ -43,13 +43,13 @@ def test_no_keys_and_no_sequences():
 def _can_see(visibility, sizes):
     """The bias that all of it amounts to."""
     bias = torch.zeros(sizes)
-    if visibility.attn_mask is not None:
-        mask = visibility.attn_mask
+    if visibility["attn_mask"] is not None:
+        mask = visibility["attn_mask"]
         bias = bias + (_added(~mask) if mask.dtype == torch.bool else mask)
-    if visibility.key_lengths is not None:
-        lengths = visibility.key_lengths[:, None, None, None]
+    if visibility["key_lengths"] is not None:
+        lengths = visibility["key_lengths"][:, None, None, None]
         bias = bias.masked_fill(torch.arange(sizes[-1]) >= lengths, -math.inf)
-    if visibility.is_causal:
+    if visibility["is_causal"]:
         bias = bias + _added(~torch.ones(sizes[2:], dtype=torch.bool).tril())
     return bias
 
@@ -84,7 +84,7 @@ def test_all_masks_together(padding, is_float, rank, num_extra_keys):
         left_out = PADDING if "right" in padding else PADDING.flip(1)
         expected[..., :k] += _added(left_out)[:, None, None]
     assert torch.equal(_can_see(found, (b, h, q, k + num_extra_keys)), expected)
-    assert (found.key_lengths is not None) == ("right" in padding and not num_extra_keys)
+    assert (found["key_lengths"] is not None) == ("right" in padding and not num_extra_keys)
 
 
 @pytest.mark.parametrize("num_extra_keys", [0, 1])
@@ -101,4 +101,4 @@ def test_causal_attention_reads_no_mask(num_extra_keys):
     expected[..., :6] += _added(torch.ones(6, 6, dtype=torch.bool).triu(1))
     expected[..., :6] += _added(PADDING)[:, None, None]
     assert torch.equal(_can_see(found, expected.shape), expected)
-    assert found.is_causal == (num_extra_keys == 0)
+    assert found["is_causal"] == (num_extra_keys == 0)

@@ -14,7 +14,10 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 def is_one_or(want: int, got: int) -> bool:
     """Whether a size is 1 or ``want``; ``in`` would not compare symbolic sizes by value."""
-    return bool(got == 1) or bool(got == want)
+    # torch 2.6 does not trace bool() of a symbolic comparison, which is not a bool without.
+    if got == 1 or got == want:  # noqa: SIM103
+        return True
+    return False
 
 
 def check_scores(scores: Tensor, dim: int) -> int:

@@ -55,10 +55,11 @@ def attention_problem(
     query, key, value = autocast(query, key, value)
     check_dtypes(query, key if packed is None else packed, value)
     shapes = query.shape, key.shape, value.shape
-    rank = max(map(len, shapes))
+    ranks = query.dim(), key.dim(), value.dim()
+    rank = max(ranks)
     batch: tuple[int, ...] = shapes[0][:-3]
     # Most calls have nothing to broadcast.
-    if min(map(len, shapes)) != 4 or not shapes[0][:2] == shapes[1][:2] == shapes[2][:2]:
+    if min(ranks) != 4 or not shapes[0][:2] == shapes[1][:2] == shapes[2][:2]:
         query, key, value, batch = _merge_batch(query, key, value)
         query, key, value = _match_heads(query, key, value, enable_gqa)
         shapes = query.shape, key.shape, value.shape

@@ -215,8 +215,7 @@ def tensor_names(record: Any) -> tuple[str, ...]:
 
 def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
     """Return the fields ``names`` of a dataclass, which are those of ``tensor_names``."""
-    values = vars(record)
-    return [values[name] for name in names]
+    return [getattr(record, name) for name in names]
 
 
 def build(record: type[Record], values: Mapping[str, Any]) -> Record:

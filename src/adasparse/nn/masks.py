@@ -1,14 +1,14 @@
 """The masks of torch.nn.MultiheadAttention in the terms of entmax_attention."""
 
 import math
-from typing import NamedTuple
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 
-class MaskArguments(NamedTuple):
+class MaskArguments(TypedDict):
     """The visible keys of each query, as arguments of ``entmax_attention``."""
 
     attn_mask: Tensor | None
@@ -50,7 +50,7 @@ def translate_masks(
         mask = _merge(mask, key_padding_mask)
     if mask is not None and mask.dtype == torch.bool:
         mask = ~mask
-    return MaskArguments(mask, lengths, is_causal)
+    return {"attn_mask": mask, "key_lengths": lengths, "is_causal": is_causal}
 
 
 def _pad(mask: Tensor | None, count: int) -> Tensor | None:

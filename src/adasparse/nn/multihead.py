@@ -171,9 +171,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
         if self.length_scale is not None:
             layer_input = query.transpose(0, 1) if batch_dim == 1 else query
-            q = self.length_scale.scale_query(
-                q, k.shape[2], layer_input=layer_input, **masks._asdict()
-            )
+            q = self.length_scale.scale_query(q, k.shape[2], layer_input=layer_input, **masks)
         output, weights = self._attend(q, k, v, masks, need_weights)
         order = (0, 2, 1, 3) if batch_dim == 0 else (2, 0, 1, 3)
         output = self.out_proj(output.permute(order).flatten(2))
@@ -193,7 +191,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 k,
                 alpha=alpha_value(self.alpha),
                 alibi_slopes=self.alibi_slopes,
-                **masks._asdict(),
+                **masks,
             )
             weights = dropout(weights, self.dropout, self.training)
             return weights @ v, weights
@@ -204,7 +202,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             alpha=alpha_value(self.alpha),
             dropout_p=self.dropout if self.training else 0.0,
             alibi_slopes=self.alibi_slopes,
-            **masks._asdict(),
+            **masks,
         )
         return output, None
 
