@@ -8,6 +8,7 @@
 #endif
 
 #include "parallel.h"
+#include "tuning.h"
 
 namespace adasparse {
 namespace {

@@ -5,10 +5,6 @@
 
 namespace adasparse {
 
-// Results of at least this many bytes are written into large pages. Smaller ones mostly get the
-// memory of an earlier result, which needs no fresh pages.
-constexpr size_t kLargeResult = size_t{8} << 20;
-
 // Asks the system for large pages behind fresh memory that is about to be written, if it is large
 // and the system has them. Returns whether they were granted.
 bool ask_for_large_pages(void* data, size_t bytes);
