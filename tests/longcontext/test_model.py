@@ -201,7 +201,7 @@ def test_errors_quote_what_was_given():
         ({"num_attention_heads": 3}, "divide hidden_size; got 3 and 256"),
         ({"num_key_value_heads": 3}, "divide num_attention_heads; got 3 and 8"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be an integer of at least 1; got 0"),
-        ({"hidden_size": 8, "positions": "rope"}, "rotates pairs; got 1"),
+        ({"hidden_size": 8, "positions": "rope"}, "rotates pairs, .*even size; got 1"),
         ({"attention": "adaptive", "alpha": 2.0}, "strictly between 1 and 2; got 2.0"),
         ({"alpha": 0.5}, "at least 1 and finite; got 0.5"),
         ({"dropout": 1.0}, "below 1; got 1.0"),

@@ -105,7 +105,12 @@ def test_weights_that_are_asked_for_are_those_used(name):
     output = model(**inputs, output_attentions=True)
     expected = oracle(**inputs, output_attentions=True)
     positions = real_positions(name, inputs)
-    assert_close(logits_at(positions, output.logits), logits_at(positions, model(**inputs).logits))
+    # Two ways to compute the same in float32, each within 2e-5 of float64 in the worst model, BART.
+    assert_close(
+        logits_at(positions, output.logits),
+        logits_at(positions, model(**inputs).logits),
+        tolerance=4 * MODEL,
+    )
     fields = [key for key in expected if "attentions" in key]
     assert sum(len(output[field]) for field in fields) == 2 * len(ARCHITECTURES[name].kinds)
     for field in fields:

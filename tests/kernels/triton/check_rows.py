@@ -36,7 +36,10 @@ def assert_rows_agree(scores, alpha):
     assert (weights.cpu() - expected).abs().max() <= 1e-6
     assert torch.allclose(weights.cpu().double().sum(-1), expected.sum(-1), atol=1e-5)
     assert (by_scores.cpu() - wanted).abs().max() <= 1e-5 * wanted.abs().max() + 1e-6
-    assert (by_alpha.cpu() - wanted_alpha).abs().max() <= 1e-4 * wanted_alpha.abs().max() + 1e-6
+    # A gradient of 1e-3 may be the sum of half a million terms that add up to 100.
+    terms = (expected * expected.clamp_min(1e-300).log().square() * grad).abs().sum(-1).max()
+    allowed = 1e-4 * wanted_alpha.abs().max() + 1e-6 + 1e-8 * terms
+    assert (by_alpha.cpu() - wanted_alpha).abs().max() <= allowed
 
 
 @pytest.mark.parametrize("n", [1, 17, 65, 300])
