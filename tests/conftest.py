@@ -1,3 +1,5 @@
+import gc
+
 import hypothesis
 import pytest
 import torch
@@ -16,6 +18,12 @@ def isa(request):
     cpu.use_isa(request.param)
     yield request.param
     cpu.use_isa(before)
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from walking through imported libraries again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

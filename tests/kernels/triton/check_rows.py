@@ -66,7 +66,7 @@ def test_very_long_row(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-@pytest.mark.parametrize("n", [1_000, 100_000])
+@pytest.mark.parametrize("n", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_small_weights_in_great_number(n, alpha):
     """The rounding of a normalizer added up over them, to 1e-3 of the large one."""
     alpha = torch.tensor(alpha, dtype=torch.float64)
