@@ -91,7 +91,7 @@ def needs_of(problem: AttentionProblem) -> frozenset[str]:
 
 
 def computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
-    """Output and gradients by the Triton kernels, on the CPU; memory left unwritten is NaN."""
+    """Return output and gradients of the Triton kernels, in CPU memory; unwritten memory is NaN."""
     torch.use_deterministic_algorithms(True)
     try:
         return outcome_of(triton_kernels, on_device(problem), grad.to(DEVICE))
@@ -100,7 +100,7 @@ def computed(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
 
 
 def outcome_of(kernels: Any, problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
-    """Output and gradients by some kernels, on the CPU."""
+    """Return output and gradients of some kernels, in CPU memory."""
     output, saved = kernels.attention_forward(problem, keep=True)
     needs = needs_of(problem)
     gradients = kernels.attention_backward(problem, saved, grad, needs)
@@ -111,7 +111,7 @@ def outcome_of(kernels: Any, problem: AttentionProblem, grad: Tensor) -> dict[st
 
 
 def expected(problem: AttentionProblem, grad: Tensor) -> dict[str, Tensor]:
-    """Output and gradients by the reference."""
+    """Return output and gradients of the reference."""
     output, saved = reference.attention_forward(problem, keep=True)
     gradients = reference.attention_backward(problem, saved, grad)
     return {
