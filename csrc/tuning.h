@@ -55,12 +55,16 @@ constexpr double kBroadSample = 0.8, kManySample = 0.15;
 constexpr int64_t kUnpackedQueries = 3;
 // Rows that see at most one in this many of the keys are too few to call a head dense.
 constexpr int64_t kFewKeys = 4;
+// Rows of up to this many candidates are solved one per lane by maps that are expensive to
+// evaluate.
+constexpr int64_t kFewCandidates = 64;
 // Candidates of a row that are not worth a better bound of its normalizer.
 constexpr int64_t kLooseCandidates = 128;
 // The bound of a normalizer, before its row is solved, is a multiple of this above the maximum,
-// found once the sum of weights is within kSettledMass of one: a larger step leaves more
-// candidates, a smaller one decides more often on which side of a multiple the root lies.
-constexpr double kSettledStep = 1. / 32, kSettledMass = 2e-3;
+// found once the sum of weights is within kSettledMass of one, and known within kSettledError: a
+// larger step leaves more candidates and work for the solver, a smaller one decides more often on
+// which side of a multiple the root lies.
+constexpr double kSettledStep = 1. / 256, kSettledMass = 1e-4, kSettledError = 1e-4;
 // Scores are screened in int8 first for rows of at least this many keys and this head size, where
 // this many queries share the codes of a head of keys,
 constexpr int64_t kScreenedKeys = 320, kScreenedSize = 16, kScreenedQueries = 48;

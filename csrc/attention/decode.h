@@ -42,10 +42,10 @@ void decode_lanes(const AttentionForward& a, const WholeRows<T>& value, Attentio
       for (end = b + 1; end < b_end && alpha_of(in, end, h, 0) == alpha; ++end) {
       }
       with_map<T>(alpha, [&](const auto& map) {
-        T* rows = row_of(b, h);
+        const auto row = [&](int64_t r) { return row_of(b + r, h); };
         const int used = static_cast<int>(end - b);
         const LaneNormalizers<T> solved =
-            forward_in_lanes(map, rows, kLaneKeys, in.k, used, work.solver.get(), rows);
+            forward_in_lanes(map, row, in.k, used, work.solver.get(), row);
         for (int r = 0; r < used; ++r) save_state_of(a, (b + r) * in.heads + h, solved.row(r));
       });
     }

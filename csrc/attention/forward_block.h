@@ -53,6 +53,7 @@ struct AttentionWork {
   int64_t packed = -1;  // the number of that group
   Candidates<T> candidates[kStripRows];
   ScreenedStrip screen;
+  int64_t screened = -1;                                // the head whose last strip was screened
   SupportBlock passing{nullptr, nullptr, 0, 0, false};  // support that is not saved
 };
 
@@ -259,9 +260,9 @@ struct ForwardBlock {
     for (int64_t r = 0; r < rows && a.in.sinks; ++r) scores[r * stride + n] = sink();
     for (int64_t r = 0; r < rows; r += width) {
       const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
-      T* strip = scores + r * stride;
+      const auto row = [&](int64_t l) { return scores + (r + l) * stride; };
       const LaneNormalizers<T> solved =
-          forward_in_lanes(map, strip, stride, n + sinks(), used, work.solver.get(), strip);
+          forward_in_lanes(map, row, n + sinks(), used, work.solver.get(), row);
       for (int l = 0; l < used; ++l) save_state(i + r + l, solved.row(l));
     }
     for (int64_t r = 0; r < rows && a.in.sinks; ++r) save_sink(i + r, scores[r * stride + n]);
@@ -329,23 +330,23 @@ struct ForwardBlock {
   }
 
   // Finds the candidates of a strip by the codes of its keys, and computes their scores, if that
-  // pays: if few enough of the sample of run_candidates would be left by their codes, and then of
-  // all keys. Returns false otherwise, with nothing done.
-  bool screen_candidates(double eps, int64_t i, int64_t rows, const Columns& columns) {
+  // pays: if few enough of the sample of run_candidates, if there is one, would be left by their
+  // codes, and then of all keys. Returns false otherwise, with nothing done.
+  bool screen_candidates(double eps, int64_t i, int64_t rows, const Columns& columns,
+                         const Candidates<T>* sample) {
     if (!head.coded.codes || !(eps > 0 && eps <= 1)) return false;
-    const bool is_forced = screening() == Screening::kForced;
+    const bool is_tested = sample && screening() != Screening::kForced;
     const auto limit = static_cast<int64_t>(screened_sample(columns.count) * kChunkKeys);
-    const Candidates<T>& sample = work.candidates[rows / 2];
-    if (!is_forced && sample.count > limit) return false;
+    if (is_tested && sample->count > limit) return false;
     WideRows<T> wide(a.in.type, rows, a.in.d);
     const T* queries = wide.read(head.query.from(i), rows, a.in.d);
     work.screen.start(queries, wide.stride, rows, a.in.d, static_cast<float>(a.in.scale),
                       head.coded.query_channel);
     const T* scores = work.scores.get() + rows / 2 * work.columns;
-    if (!is_forced && work.screen.count_unclear(head.coded, rows / 2, scores, kChunkKeys,
-                                                columns.first, sample.cut) > limit)
+    if (is_tested && work.screen.count_unclear(head.coded, rows / 2, scores, kChunkKeys,
+                                               columns.first, sample->cut) > limit)
       return false;
-    if (!take_codes(eps, i, rows, columns)) return false;
+    if (!take_codes(eps, i, rows, columns, sample != nullptr)) return false;
     for (int64_t r = 0; r < rows; ++r) {
       Candidates<T>& mine = work.candidates[r];
       const KeyRange visible = visible_keys(a.in, head.length, i + r);
@@ -357,8 +358,9 @@ struct ForwardBlock {
     }
     return true;
   }
-  // The keys of every row whose codes leave them candidates. Returns false if they are many.
-  bool take_codes(double eps, int64_t i, int64_t rows, const Columns& columns) {
+  // The keys of every row whose codes leave them candidates. Returns false if they are many; or
+  // may be as many in the sample of run_candidates as in broad rows, if that was not taken.
+  bool take_codes(double eps, int64_t i, int64_t rows, const Columns& columns, bool is_sampled) {
     const bool is_forced = screening() == Screening::kForced;
     const int64_t n = columns.count;
     Candidates<T>* candidates = work.candidates;
@@ -369,9 +371,15 @@ struct ForwardBlock {
     int64_t left = 0;
     for (int64_t j = 0; j < n; j += kScannedKeys) {
       scan_codes(i, rows, columns, j);
+      if (j == 0 && !is_sampled &&
+          !work.screen.has_few(head.coded, rows / 2,
+                               work.scores.get() + rows / 2 * screened_stride(), kChunkKeys,
+                               columns.first, eps, static_cast<int64_t>(kBroadSample * kChunkKeys)))
+        return false;
+      work.screen.raise(rows, eps, work.solver.get(), candidates);
       left = 0;
       for (int64_t r = 0; r < rows; ++r) {
-        take_codes_of_row(eps, i, r, columns, j);
+        take_codes_of_row(i, r, columns, j);
         left += candidates[r].count;
       }
       const auto scanned = static_cast<double>(rows * smaller(n, j + kScannedKeys));
@@ -403,12 +411,11 @@ struct ForwardBlock {
     }
   }
   // Takes the candidates of row r among these keys.
-  void take_codes_of_row(double eps, int64_t i, int64_t r, const Columns& columns, int64_t j) {
+  void take_codes_of_row(int64_t i, int64_t r, const Columns& columns, int64_t j) {
     const KeyRange visible = visible_keys(a.in, head.length, i + r);
     const int64_t first = columns.first + j;
     const int64_t size = smaller(kScannedKeys, round_up(columns.count - j, kColumns));
     if (visible.last <= first || visible.first >= first + size) return;
-    work.screen.raise(r, eps, work.candidates[r]);
     const int64_t seen = smaller(size, visible.last - first);
     const T* low = work.scores.get() + r * screened_stride();
     Candidates<T>& mine = work.candidates[r];
@@ -438,7 +445,13 @@ struct ForwardBlock {
     }
     const auto score_first = [&] { score(i, rows, columns.first, chunk, scores, work.columns); };
     bool are_many = false, is_scored = false;
-    if (n > kChunkKeys) {
+    // After a strip that was screened, the next of its head is without a sample.
+    const bool is_alike = work.screened == head.number;
+    work.screened = -1;
+    if constexpr (sizeof(T) == 4)
+      is_scored =
+          n > kChunkKeys && is_alike && screen_candidates(map.eps(), i, rows, columns, nullptr);
+    if (n > kChunkKeys && !is_scored) {
       // A sample: the first chunk of the row in the middle.
       const int64_t middle = rows / 2;
       T* row = scores + middle * work.columns;
@@ -451,8 +464,11 @@ struct ForwardBlock {
         return false;
       }
       are_many = share > kManySample && n <= kCachedKeys;
-      if constexpr (sizeof(T) == 4) is_scored = screen_candidates(map.eps(), i, rows, columns);
+      if constexpr (sizeof(T) == 4)
+        is_scored =
+            !is_alike && screen_candidates(map.eps(), i, rows, columns, candidates + middle);
     }
+    if (is_scored) work.screened = head.number;
     if (!is_scored) {
       score_first();
       for (int64_t r = 0; r < rows; ++r) start_candidates(r);
@@ -461,15 +477,55 @@ struct ForwardBlock {
     solve_candidates(map, i, rows);
     return true;
   }
+  // Settles the candidates of every row.
+  void settle(double eps, int64_t rows) {
+    constexpr int width = Lanes<T>::count;
+    for (int64_t r = 0; r < rows; r += width) {
+      Candidates<T>* mine = work.candidates + r;
+      const int used = static_cast<int>(smaller<int64_t>(width, rows - r));
+      if (used > 1 && settle_in_lanes(mine, used, eps, work.solver.get())) continue;
+      for (int i = 0; i < used; ++i)
+        if (mine[i].count > 0 && !mine[i].is_bad) mine[i].settle(eps);
+    }
+  }
+  // Weights of the rows of few candidates, in place of these, one row per lane; returns which. The
+  // weights of one row do not depend on the others: what is filled in adds nothing to sums of cheap
+  // maps, and to those of others always as much.
+  template <class Map>
+  uint32_t solve_few(const Map& map, int64_t i, int64_t rows) {
+    constexpr int width = Lanes<T>::count;
+    int64_t few[kStripRows], count = 0, n = Map::kIsCheap ? 1 : kFewCandidates;
+    uint32_t solved = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      Candidates<T>& mine = work.candidates[r];
+      const int64_t all = mine.count + sinks();
+      if (mine.is_bad || all == 0 || all > kFewCandidates) continue;
+      fill(mine.value + all, kFewCandidates - all, -std::numeric_limits<T>::infinity());
+      n = larger(n, all);
+      few[count++] = r;
+      solved |= uint32_t{1} << r;
+    }
+    n = round_up(n, width);
+    for (int64_t first = 0; first < count; first += width) {
+      const auto row = [&](int64_t l) { return work.candidates[few[first + l]].value; };
+      const int used = static_cast<int>(smaller<int64_t>(width, count - first));
+      const LaneNormalizers<T> found = forward_in_lanes(map, row, n, used, work.solver.get(), row);
+      for (int l = 0; l < used; ++l) save_state(i + few[first + l], found.row(l));
+    }
+    return solved;
+  }
   template <class Map>
   void solve_candidates(const Map& map, int64_t i, int64_t rows) {
     T* weights = work.row.get();
+    uint32_t solved_rows = 0;
+    if constexpr (sizeof(T) == 4) settle(map.eps(), rows);
+    for (int64_t r = 0; r < rows && a.in.sinks; ++r)
+      work.candidates[r].value[work.candidates[r].count] = sink();
+    if constexpr (sizeof(T) == 4) solved_rows = solve_few(map, i, rows);
     for (int64_t r = 0; r < rows; ++r) {
       Candidates<T>& mine = work.candidates[r];
-      if (sizeof(T) == 4 && mine.count > 0 && !mine.is_bad) mine.settle(map.eps());
       Entries<T> list(entries());
       const int64_t begin = list.size(), count = mine.count + sinks();
-      if (a.in.sinks) mine.value[mine.count] = sink();
       if (mine.is_bad || (a.in.sinks && !(sink() < std::numeric_limits<T>::infinity()))) {
         save_sink(i + r, std::numeric_limits<T>::quiet_NaN());
         save_state(i + r, {std::numeric_limits<double>::quiet_NaN(), 0, 1});
@@ -478,12 +534,16 @@ struct ForwardBlock {
       } else if (count == 0) {
         save_state(i + r, {-std::numeric_limits<double>::infinity(), 0, 1});
       } else {
-        const SolvedRow solved =
-            solve_row(map, mine.value, count, work.solver.get(), weights, mine.bound);
-        write_weights(map, mine.value, count, solved, weights, weights);
-        save_state(i + r, solved.normalizer);
-        if (a.in.sinks) save_sink(i + r, weights[mine.count]);
-        append_support(weights, mine.index, 0, mine.count, list);
+        T* found = mine.value;
+        if (!(solved_rows >> r & 1)) {
+          const SolvedRow solved =
+              solve_row(map, mine.value, count, work.solver.get(), weights, mine.bound);
+          write_weights(map, mine.value, count, solved, weights, weights);
+          save_state(i + r, solved.normalizer);
+          found = weights;
+        }
+        if (a.in.sinks) save_sink(i + r, found[mine.count]);
+        append_support(found, mine.index, 0, mine.count, list);
       }
       finish_row(i + r, begin);
     }

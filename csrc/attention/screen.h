@@ -5,7 +5,7 @@
 
 #include "attention/quantize.h"
 #include "attention/scores.h"
-#include "attention/support.h"
+#include "attention/settle.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -110,6 +110,7 @@ inline bool may_screen(const AttentionInput& in) {
 class ScreenedStrip {
  public:
   static constexpr int64_t kPanels = ScreenedKeys::kChunkPanels;
+  static constexpr int kFewCoded = kVectorBytes == 64 ? 2 : 8;  // candidates, taken one by one
 
   explicit ScreenedStrip(int64_t d) : row_(code_size(d)), queries_(kStripRows * row_) {}
 
@@ -168,14 +169,28 @@ class ScreenedStrip {
     return count;
   }
 
-  // Raises the bound of the normalizer of row r from its largest lower bounds so far.
-  template <class Row>
-  void raise(int64_t r, double eps, Row& row) const {
-    const RowMaximum<float> top(maxima_ + r * kCodeGroups, kCodeGroups);
-    if (!std::isfinite(top.max)) return;
-    double c = 0;
-    with_lower_map<float>(eps, [&](const auto& map) { c = bound_from_best(map, top); });
-    row.raise(static_cast<double>(top.max) + c, eps);
+  // Raises the bounds of the normalizers of all rows from their largest lower bounds so far.
+  // `lanes` holds 2 kCodeGroups vectors.
+  void raise(int64_t rows, double eps, float* lanes, Candidates<float>* candidates) const {
+    constexpr int width = Lanes<float>::count;
+    for (int64_t first = 0; first < rows; first += width)
+      raise_in_lanes([&](int64_t r) { return maxima_ + (first + r) * kCodeGroups; }, kCodeGroups,
+                     static_cast<int>(smaller<int64_t>(width, rows - first)), eps, lanes,
+                     candidates + first);
+  }
+
+  // Whether it is certain that no more than `limit` of the n scores of row r, for keys from `first`
+  // on, lie above the cut that the largest of them gives.
+  bool has_few(const CodedKeys& keys, int64_t r, const float* low, int64_t n, int64_t first,
+               double eps, int64_t limit) const {
+    for (int64_t p = 0; p < kPanels; p += Lanes<float>::count)
+      if (any(is_nan(bound_at(keys, r, first / kCodeKeys + p) * 0.f))) return false;
+    const RowMaximum<float> top(low, n);
+    if (std::isnan(top.max)) return false;
+    Candidates<float> row;
+    row.start(nullptr, nullptr);
+    row.raise(static_cast<double>(top.max), eps);
+    return count_unclear(keys, r, low, n, first, row.cut) <= limit;
   }
 
   // Appends those of n keys from `first` on whose scores may be above the cut of row r, with their
@@ -202,8 +217,21 @@ class ScreenedStrip {
           above |= static_cast<uint64_t>(
                        bits(greater_or_nan(load(mine + x) + added[x / kCodeKeys], cut)))
                    << x;
+        const bool are_all = end - j >= kCodeGroups;
+        if (are_all && __builtin_popcountll(above) > kFewCoded) {
+          const IntVec<float> lane =
+              lane_numbers<float>() + static_cast<int32_t>(first + chunk + j);
+#pragma GCC unroll 16
+          for (int64_t x = 0; x < kCodeGroups; x += width) {
+            const Vec<float> high = load(mine + x) + added[x / kCodeKeys];
+            const Mask<float> chosen = greater_or_nan(high, cut);
+            if (KeepsBounds) compress_store<float>(row.value + count, chosen, high);
+            count += compress_index<float>(row.index + count, chosen, lane + static_cast<int>(x));
+          }
+          continue;
+        }
         // Keys that do not exist share the bounds of their panel, which may be infinite or NaN.
-        if (end - j < kCodeGroups) above &= (uint64_t{1} << (end - j)) - 1;
+        if (!are_all) above &= (uint64_t{1} << (end - j)) - 1;
         const auto append = [&](int64_t at) ADASPARSE_INLINE_BODY {
           if (KeepsBounds) row.value[count] = mine[at] + added[at / kCodeKeys];
           row.index[count] = static_cast<int32_t>(first + chunk + j + at);

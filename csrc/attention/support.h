@@ -232,24 +232,26 @@ struct Candidates {
     if (top == -std::numeric_limits<T>::infinity()) count = 0;
     if (is_bad || count == 0) return;
     const double max = static_cast<double>(top);
-    double step = 0;
+    double c = larger(bound - max, 0.), excess = 0;
     with_lower_map<T>(eps, [&](const auto& map) {
-      double c = larger(bound - max, 0.);
-      double mass;
-      // F falls by at least 1 for every 1 that c rises, as long as it is above 1.
       for (int round = 0;; ++round) {
         const Sums sums = sum_row(map, value, count, top, c, static_cast<T*>(nullptr));
-        mass = sums.mass;
-        if (!(mass > 1 + kSettledMass) || round == kMaxSteps) break;
+        excess = sums.mass - 1;
+        if (!(excess > kSettledMass) || round == kMaxSteps) break;
         c += map.step(sums.mass, sums.slope);
       }
-      const double above = larger(mass - 1, 0.) + 1e-4;
-      step = std::floor((c + above) / kSettledStep);
-      if (step * kSettledStep > c - 1e-4 && !has_more_than_one(map.eps(), top, step * kSettledStep))
-        --step;
     });
-    const double c = larger(step, 0.) * kSettledStep;
-    bound = max + c;
+    settle_at(eps, top, c, excess);
+  }
+  // The same from a maximum, a c up to the root of F and the excess of F over one there.
+  void settle_at(double eps, T top, double c, double excess) {
+    // F falls by at least 1 for every 1 that c rises, as long as it is above 1.
+    double step = std::floor((c + larger(excess, 0.) + kSettledError) / kSettledStep);
+    if (step * kSettledStep > c - kSettledError &&
+        !has_more_than_one(eps <= 0.5 ? 0.5 : 1, top, step * kSettledStep))
+      --step;
+    c = larger(step, 0.) * kSettledStep;
+    bound = static_cast<double>(top) + c;
     const Vec<T> below = broadcast(static_cast<T>(c - 1 / eps)), shift = broadcast(top);
     keep([&](Vec<T> s) ADASPARSE_INLINE_BODY { return greater(s - shift, below); });
     pad();

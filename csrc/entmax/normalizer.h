@@ -104,13 +104,16 @@ struct RowMaximum {
   }
 };
 
+// Newton's steps of a lower bound that need not be close.
+constexpr int kBoundSteps = 3;
+
 // A lower bound for c from a few scores of the row alone: fewer terms, smaller sum, smaller root.
 template <class T, class Map>
 double bound_from_best(const Map& map, const RowMaximum<T>& row) {
   using V = Vec<T>;
   const V shift = broadcast<T>(row.max);
   double c = 0;
-  for (int step = 0; step < 3; ++step) {
+  for (int step = 0; step < kBoundSteps; ++step) {
     const V at = broadcast<T>(static_cast<T>(map.at(c)));
     V mass{}, slope{};
     for (const V& best : row.best) {

@@ -65,7 +65,9 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         target = out.get();
       }
       if (fits_lanes) {
-        forward_in_lanes(map, source, n, n, used, work.get(), target);
+        forward_in_lanes(
+            map, [&](int64_t r) { return source + r * n; }, n, used, work.get(),
+            [&](int64_t r) { return target + r * n; });
       } else {
         const SolvedRow solved = solve_row(map, source, n, work.get(), target);
         write_weights(map, source, n, solved, target, target);

@@ -166,19 +166,21 @@ LaneSolution<T> solve_lanes(const Map& map, const T* z, int64_t n, const T* best
   return found;
 }
 
-// `used` rows of n scores as n vectors with a row per lane, other lanes -inf; and the maximum of
-// every `width` scores of a row, one vector each: real scores of the row, mostly its largest.
-template <class T>
-void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes, T* best) {
+// `used` rows of n scores, the first at row(0), as n vectors with a row per lane; other lanes
+// repeat the last row. And the maximum of every `width` scores of a row, one vector each: real
+// scores of the row, mostly its largest.
+template <class T, class Row>
+void rows_to_lanes(const Row& row, int64_t n, int used, T* lanes, T* best) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const T* rows[width];
+  for (int i = 0; i < width; ++i) rows[i] = row(smaller(i, used - 1));
   V tile[width];
   for (int64_t j = 0; j < n; j += width, best += width) {
-    V top = broadcast<T>(-infinity);
-    if (used == width && j + width <= n) {
+    V top = broadcast<T>(-std::numeric_limits<T>::infinity());
+    if (j + width <= n) {
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) tile[i] = load(rows + i * stride + j);
+      for (int i = 0; i < width; ++i) tile[i] = load(rows[i] + j);
       transpose<T>(tile);
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) {
@@ -186,9 +188,8 @@ void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes,
         store(lanes + (j + i) * width, tile[i]);
       }
     } else {
-      for (int64_t k = j; k < smaller(n, j + width); ++k) {
-        for (int i = 0; i < width; ++i)
-          lanes[k * width + i] = i < used ? rows[i * stride + k] : -infinity;
+      for (int64_t k = j; k < n; ++k) {
+        for (int i = 0; i < width; ++i) lanes[k * width + i] = rows[i][k];
         top = max(top, load(lanes + k * width));
       }
     }
@@ -197,9 +198,9 @@ void rows_to_lanes(const T* rows, int64_t stride, int64_t n, int used, T* lanes,
 }
 
 // The way back: the weights of a solution.
-template <class T, bool HasRest>
-void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used,
-                   const LaneSolution<T>& solved, T* rows) {
+template <class T, bool HasRest, class Row>
+void lanes_to_rows(const T* lanes, int64_t n, int used, const LaneSolution<T>& solved,
+                   const Row& row) {
   constexpr int width = Lanes<T>::count;
   const Vec<T> factor = solved.scale, rest = solved.rest;
   const auto weight = [&](int64_t j) ADASPARSE_INLINE_BODY {
@@ -210,17 +211,15 @@ void lanes_to_rows(const T* lanes, int64_t stride, int64_t n, int used,
   };
   Vec<T> tile[width];
   int64_t j = 0;
-  if (used == width)
-    for (; j + width <= n; j += width) {
+  for (; j + width <= n; j += width) {
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) tile[i] = weight(j + i);
-      transpose<T>(tile);
-#pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) store(rows + i * stride + j, tile[i]);
-    }
+    for (int i = 0; i < width; ++i) tile[i] = weight(j + i);
+    transpose<T>(tile);
+    for (int i = 0; i < used; ++i) store(row(i) + j, tile[i]);
+  }
   for (; j < n; ++j) {
     const Vec<T> p = weight(j);
-    for (int i = 0; i < used; ++i) rows[i * stride + j] = p[i];
+    for (int i = 0; i < used; ++i) row(i)[j] = p[i];
   }
 }
 
@@ -236,34 +235,47 @@ struct LaneNormalizers {
   }
 };
 
-// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row. Rows and weights,
-// which may be the same, are `stride` apart.
-template <class T, class Map>
-LaneNormalizers<T> forward_in_lanes(const Map& map, const T* rows, int64_t stride, int64_t n,
-                                    int used, T* lanes, T* weights) {
-  using V = Vec<T>;
-  constexpr int width = Lanes<T>::count;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  T *solved = lanes + n * width, *best = solved + n * width;
-  const int64_t count = (n + width - 1) / width;
-  rows_to_lanes(rows, stride, n, used, lanes, best);
-  V top = broadcast<T>(-infinity);
-  for (int64_t j = 0; j < count; ++j) top = max(top, load(best + j * width));
-  const V shift = select(greater(top, broadcast<T>(-infinity)), top, V{});
-  for (int64_t j = 0; j < count; ++j) store(best + j * width, load(best + j * width) - shift);
-  // NaN and +inf turn up as NaN here, which nothing else can.
-  Mask<T> nan{};
-  for (int64_t j = 0; j < n; ++j) {
-    const V z = load(lanes + j * width) - shift;
-    nan |= is_nan(z);
-    store(lanes + j * width, z);
+// Rows in lanes minus their maxima.
+template <class T>
+struct CenteredLanes {
+  Vec<T> top;
+  Mask<T> is_bad{};  // rows with NaN or +inf
+
+  // `lanes` gets n vectors, and `best` one for every `width` of them: see rows_to_lanes.
+  template <class Row>
+  CenteredLanes(const Row& row, int64_t n, int used, T* lanes, T* best) {
+    using V = Vec<T>;
+    constexpr int width = Lanes<T>::count;
+    const int64_t count = (n + width - 1) / width;
+    rows_to_lanes(row, n, used, lanes, best);
+    const V lowest = broadcast<T>(-std::numeric_limits<T>::infinity());
+    top = lowest;
+    for (int64_t j = 0; j < count; ++j) top = max(top, load(best + j * width));
+    const V shift = select(greater(top, lowest), top, V{});
+    for (int64_t j = 0; j < count; ++j) store(best + j * width, load(best + j * width) - shift);
+    // NaN and +inf turn up as NaN here, which nothing else can.
+    for (int64_t j = 0; j < n; ++j) {
+      const V z = load(lanes + j * width) - shift;
+      is_bad |= is_nan(z);
+      store(lanes + j * width, z);
+    }
   }
-  LaneSolution<T> found = solve_lanes(map, lanes, n, best, count, solved);
-  const V not_a_number = broadcast<T>(std::numeric_limits<T>::quiet_NaN());
-  found.scale = select(nan, not_a_number, found.scale);
+};
+
+// One row per lane; `lanes` holds 3 n vectors. `used` of the lanes have a row: row(i), whose
+// weights go to weights(i), which may be the same.
+template <class T, class Map, class Row, class Weights>
+LaneNormalizers<T> forward_in_lanes(const Map& map, const Row& row, int64_t n, int used, T* lanes,
+                                    const Weights& weights) {
+  constexpr int width = Lanes<T>::count;
+  T *solved = lanes + n * width, *best = solved + n * width;
+  const CenteredLanes<T> rows(row, n, used, lanes, best);
+  LaneSolution<T> found = solve_lanes(map, lanes, n, best, (n + width - 1) / width, solved);
+  const Vec<T> not_a_number = broadcast<T>(std::numeric_limits<T>::quiet_NaN());
+  found.scale = select(rows.is_bad, not_a_number, found.scale);
   constexpr bool has_rest = std::is_same_v<Map, SparsemaxMap<T>>;
-  lanes_to_rows<T, has_rest>(solved, stride, n, used, found, weights);
-  return {select(nan, not_a_number, top), found};
+  lanes_to_rows<T, has_rest>(solved, n, used, found, weights);
+  return {select(rows.is_bad, not_a_number, rows.top), found};
 }
 
 }  // namespace ADASPARSE_ISA
