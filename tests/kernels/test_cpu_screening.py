@@ -147,6 +147,23 @@ def test_long_rows_are_the_same_in_support_and_output(alpha, spread, choice):
     assert_same(ours, results("off", query * spread, key, value, arguments))
 
 
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 1.9])
+@pytest.mark.parametrize("choice", ["auto", "forced"])
+def test_strips_unlike_the_one_before(choice, alpha):
+    """Strips of 24 queries: sparse ones, broad ones, and ones broad in their first keys alone."""
+    generator = torch.Generator().manual_seed(11)
+    query, key, value = (torch.randn(1, 1, n, 64, generator=generator) for n in (240, 900, 900))
+    query[:, :, 48:72] *= 0.01
+    key[:, :, :256, :32] = key[:, :, :1, :32]
+    query[:, :, 96:120, 32:] = 0
+    query[:, :, 144:168, 32:] *= 0.01
+    query[:, :, 144:192, :32] *= 4
+    arguments = {"alpha": torch.tensor(alpha, dtype=torch.float64)}
+    one = results(choice, query, key, value, arguments)
+    assert_same(one, results("off", query, key, value, arguments))
+    assert_same(one, results(choice, query, key, value, arguments, threads=3))
+
+
 @pytest.mark.parametrize("isa", cpu.available_isas())
 def test_every_instruction_set_screens_alike(isa):
     before = cpu.isa()
