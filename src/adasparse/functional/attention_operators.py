@@ -29,6 +29,7 @@ from adasparse.kernels.problem import (
     schema_of,
     tensor_names,
     tensors_of,
+    values_of,
     with_tensors,
 )
 
@@ -258,11 +259,6 @@ def _needs_composition(problem: AttentionProblem) -> bool:
     return not has_entries or is_transformed()
 
 
-def _arguments(problem: AttentionProblem) -> dict[str, Any]:
-    """Return ``vars(problem)``, which torch 2.6 does not trace."""
-    return {name: getattr(problem, name) for name in _FIELDS}
-
-
 def support(problem: AttentionProblem, backend: str) -> SparseRows:
     """Return the nonzero weights, without gradients."""
     with torch.no_grad(), without_autocast(problem.query.device):
@@ -271,7 +267,7 @@ def support(problem: AttentionProblem, backend: str) -> SparseRows:
             return _support(problem, differentiable_kernels)
         kernels = chosen.load()
         if needs_registered_op(*tensors_of(problem, _TENSORS)):
-            crow, col, value = _support_op(**_arguments(problem), backend=chosen.name)
+            crow, col, value = _support_op(**values_of(problem), backend=chosen.name)
             return SparseRows(crow=crow, col=col, value=value)
         return _support(problem, kernels)
 
@@ -290,7 +286,7 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         # batch depend on its offsets.
         if kernels is differentiable_kernels and problem.cu_seq_q is None:
             return differentiable_attention(problem, backend)
-        output: Tensor = _attention_op(**_arguments(problem), backend=chosen.name)
+        output: Tensor = _attention_op(**values_of(problem), backend=chosen.name)
         return output
     if needs_gradient(*tensors):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]

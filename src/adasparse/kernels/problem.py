@@ -9,8 +9,24 @@ import torch
 from torch import Tensor
 
 Record = TypeVar("Record")
+#: Names of the fields of traceable dataclasses.
+_TRACED: dict[type, tuple[str, ...]] = {}
 
 
+@cache
+def field_names(record: Any) -> tuple[str, ...]:
+    """Return the names of all fields of a dataclass, in order."""
+    assert is_dataclass(record)
+    return tuple(field.name for field in fields(record))
+
+
+def traceable(record: type[Record]) -> type[Record]:
+    """Let torch.compile trace ``with_tensors``; torch 2.6 traces neither vars() nor fields()."""
+    _TRACED[record] = field_names(record)
+    return record
+
+
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionProblem:
     """One attention call with checked arguments.
@@ -133,6 +149,7 @@ class AttentionGradients:
     sinks: Tensor | None = None
 
 
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseRows:
     """The nonzero weights of all rows ``(b h q, k)`` as a CSR matrix.
@@ -148,6 +165,7 @@ class SparseRows:
     value: Tensor
 
 
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LossProblem:
     """The Fenchel-Young losses of some rows.
@@ -196,13 +214,6 @@ class LossProblem:
 
 
 @cache
-def field_names(record: Any) -> tuple[str, ...]:
-    """Return the names of all fields of a dataclass, in order."""
-    assert is_dataclass(record)
-    return tuple(field.name for field in fields(record))
-
-
-@cache
 def tensor_names(record: Any) -> tuple[str, ...]:
     """Return the names of the fields that are annotated to hold a tensor, in order."""
     hints = get_type_hints(record)
@@ -233,9 +244,16 @@ def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Reco
     return build(record, dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
 
 
+def values_of(record: object) -> dict[str, Any]:
+    """Return the values of all fields of a dataclass by name."""
+    if torch.compiler.is_dynamo_compiling():
+        return {name: getattr(record, name) for name in _TRACED[type(record)]}
+    return vars(record)
+
+
 def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
     """Return a copy of a dataclass in which the named fields are replaced."""
-    return build(type(record), {**vars(record), **tensors})
+    return build(type(record), {**values_of(record), **tensors})
 
 
 _SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}
