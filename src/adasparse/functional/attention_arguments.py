@@ -19,6 +19,7 @@ from adasparse.kernels import AttentionProblem
 from adasparse.kernels.problem import (
     NO_CODES,
     build,
+    numbers_of,
     tensor_names,
     tensors_of,
     with_tensors,
@@ -182,7 +183,7 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
     elif alpha.numel() == 1:
         values = [alpha.item()]
     elif alpha.dim() == 1:
-        values = alpha.tolist()  # quicker than an operation, for one number per head
+        values = numbers_of(alpha)  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
     for x in values:

@@ -229,6 +229,14 @@ def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
     return [getattr(record, name) for name in names]
 
 
+def numbers_of(x: Tensor) -> list[Any]:
+    """``x.tolist()``, which torch 2.6 lacks inside of torch.func."""
+    if torch._C._are_functorch_transforms_active():
+        return [y.item() if y.dim() == 0 else numbers_of(y) for y in x.unbind()]
+    numbers: list[Any] = x.tolist()
+    return numbers
+
+
 def build(record: type[Record], values: Mapping[str, Any]) -> Record:
     """Return a dataclass from the values of all its fields."""
     if torch.compiler.is_compiling():
