@@ -9,6 +9,7 @@ from torch import Tensor
 
 from adasparse.functional.arguments import (
     DTYPES,
+    bound_of,
     check_alpha_values,
     constant,
     is_one_or,
@@ -106,6 +107,7 @@ def attention_problem(
         "softcap": None if softcap is None else float(softcap),
         "max_q": None,
         "max_k": None,
+        "highest_alpha": bound_of(alpha),
         **(NO_CODES if packed is None else packed.codes(*key.shape[:2])),
     }
     problem = build(AttentionProblem, fields)

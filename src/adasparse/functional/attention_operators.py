@@ -3,6 +3,7 @@
 Tensors travel through both by the field names of ``AttentionProblem``.
 """
 
+import math
 from functools import cache
 from typing import Any
 
@@ -206,7 +207,8 @@ def _composed(problem: AttentionProblem, backend: str) -> Tensor:
             "The exported graph cannot hold packed sequences; export a padded batch with "
             "key_lengths or a mask instead."
         )
-    if differentiable_kernels.known_alpha(problem.alpha) is not None:
+    known = differentiable_kernels.known_alpha(problem.alpha)
+    if known is not None or (problem.highest_alpha or math.inf) <= 2:
         return differentiable_attention(problem, backend)
     # One above 2 needs scores in float64, and the graph cannot know.
     wide = with_tensors(problem, {"query": problem.query.double()})

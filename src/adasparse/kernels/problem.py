@@ -22,7 +22,7 @@ def field_names(record: Any) -> tuple[str, ...]:
 
 def traceable(record: type[Record]) -> type[Record]:
     """Let torch.compile trace ``with_tensors``; torch 2.6 traces neither vars() nor fields()."""
-    _TRACED[record] = field_names(record)
+    _TRACED[record] = field_names(cast(Any, record))
     return record
 
 
@@ -83,6 +83,8 @@ class AttentionProblem:
         softcap: Bound ``c`` of ``c tanh(score / c)``, above 0; None for none.
         max_q: At least the number of queries of each sequence of a packed batch, or None.
         max_k: At least the number of keys that each sequence of a packed batch uses, or None.
+        highest_alpha: Bound of ``alpha`` that holds whatever its values, for exported graphs, which
+            cannot read them; None if there is none. Kernels ignore it.
     """
 
     query: Tensor
@@ -108,6 +110,7 @@ class AttentionProblem:
     softcap: float | None = None
     max_q: int | None = None
     max_k: int | None = None
+    highest_alpha: float | None = None
 
     def sequence(self, i: int) -> "AttentionProblem":
         """Return the problem of sequence ``i`` alone of a batch that is not packed."""
