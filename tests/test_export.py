@@ -121,7 +121,7 @@ def test_fixed_steps_agree_with_the_reference(alpha, n, dtype):
 
 
 def exported(module, inputs, dynamic_shapes=None):
-    return torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes)
+    return torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes, strict=False)
 
 
 def saved_and_loaded(program):
@@ -196,6 +196,9 @@ def test_every_operator_has_a_decomposition():
     assert registered == names
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."), reason="the ONNX exporter of torch 2.6 fixes the lengths"
+)
 def test_onnx_attention_of_any_length():
     program = to_onnx(Attend(is_causal=True), qkv(q=7), dynamic_shapes=LENGTHS)
     run = session_of(program)
