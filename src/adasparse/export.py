@@ -37,7 +37,8 @@ def to_onnx(
         path: File to write, or None.
         kwargs: Example of the keyword arguments.
         dynamic_shapes: Dimensions that may vary, as ``torch.export.export`` takes them; in the
-            example each should have a size of at least 2.
+            example each should have a size of at least 2. The exporter of torch 2.6 fixes lengths
+            all the same.
         options: Other arguments of ``torch.onnx.export``, such as ``input_names``.
 
     Returns:
@@ -73,7 +74,7 @@ def _exported(
     model.eval()
     try:
         with torch.no_grad():
-            return torch.export.export(model, args, **options)
+            return torch.export.export(model, args, strict=False, **options)
     finally:
         for module, mode in modes.items():
             module.training = mode

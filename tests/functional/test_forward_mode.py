@@ -67,6 +67,7 @@ def test_attention(alpha, backend):
         return entmax_attention(q, k, v, alpha=a, key_lengths=lengths, backend=backend)
 
     check(attend, query, key, value, per_head)
+    check(lambda q: attend(q, key, value, per_head), query)  # torch 2.6 could not read alpha
     check(lambda q: entmax_attention_weights(q, key, alpha=alpha, backend=backend), query)
 
 

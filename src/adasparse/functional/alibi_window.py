@@ -14,7 +14,7 @@ from torch import Tensor
 from adasparse.functional.attention_operators import attend
 from adasparse.functional.backends import can_read_values
 from adasparse.kernels import AttentionProblem
-from adasparse.kernels.problem import NO_CODES, with_tensors
+from adasparse.kernels.problem import NO_CODES, numbers_of, with_tensors
 
 #: Sequences shorter than this gain nothing, nor do those of fewer windows than this.
 _MIN_LENGTH, _MIN_WINDOWS = 256, 4
@@ -120,6 +120,6 @@ def _without_zero_slopes(problem: AttentionProblem) -> AttentionProblem:
     """Drop slopes that change nothing and get no gradients."""
     slopes = problem.slopes
     assert slopes is not None
-    if slopes.requires_grad or any(slopes.tolist()):
+    if slopes.requires_grad or any(numbers_of(slopes)):
         return problem
     return with_tensors(problem, {"slopes": None})

@@ -88,6 +88,24 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
     return alpha.reshape(padded)
 
 
+def with_bound(alpha: Tensor, highest: float | None) -> Tensor:
+    """Note a bound of alpha that holds whatever its values, which an exporter does not know.
+
+    ``bound_of`` finds it on this very tensor alone, as long as no operation has changed it.
+    """
+    if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+        alpha.highest_alpha = highest, alpha._version  # type: ignore[attr-defined]
+    return alpha
+
+
+def bound_of(alpha: float | Tensor) -> float | None:
+    """Return the bound that was noted of a tensor while exporting, else None."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_dynamo_compiling():
+        return None
+    highest, version = getattr(alpha, "highest_alpha", (None, 0))
+    return highest if version == getattr(alpha, "_version", 0) else None
+
+
 def check_alpha_values(alpha: Tensor, lowest: float) -> None:
     """Raise if an alpha in CPU memory is below ``lowest`` or infinite; others would stall."""
     if not alpha.is_cpu or not alpha.numel():

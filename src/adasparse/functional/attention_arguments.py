@@ -9,6 +9,7 @@ from torch import Tensor
 
 from adasparse.functional.arguments import (
     DTYPES,
+    bound_of,
     check_alpha_values,
     constant,
     is_one_or,
@@ -19,6 +20,7 @@ from adasparse.kernels import AttentionProblem
 from adasparse.kernels.problem import (
     NO_CODES,
     build,
+    numbers_of,
     tensor_names,
     tensors_of,
     with_tensors,
@@ -105,6 +107,7 @@ def attention_problem(
         "softcap": None if softcap is None else float(softcap),
         "max_q": None,
         "max_k": None,
+        "highest_alpha": bound_of(alpha),
         **(NO_CODES if packed is None else packed.codes(*key.shape[:2])),
     }
     problem = build(AttentionProblem, fields)
@@ -182,7 +185,7 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
     elif alpha.numel() == 1:
         values = [alpha.item()]
     elif alpha.dim() == 1:
-        values = alpha.tolist()  # quicker than an operation, for one number per head
+        values = numbers_of(alpha)  # quicker than an operation, for one number per head
     else:
         values = [x.item() for x in alpha.detach().aminmax()]
     for x in values:

@@ -3,6 +3,7 @@
 Tensors travel through both by the field names of ``AttentionProblem``.
 """
 
+import math
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,7 @@ from adasparse.kernels.problem import (
     schema_of,
     tensor_names,
     tensors_of,
+    values_of,
     with_tensors,
 )
 
@@ -205,7 +207,8 @@ def _composed(problem: AttentionProblem, backend: str) -> Tensor:
             "The exported graph cannot hold packed sequences; export a padded batch with "
             "key_lengths or a mask instead."
         )
-    if differentiable_kernels.known_alpha(problem.alpha) is not None:
+    known = differentiable_kernels.known_alpha(problem.alpha)
+    if known is not None or (problem.highest_alpha or math.inf) <= 2:
         return differentiable_attention(problem, backend)
     # One above 2 needs scores in float64, and the graph cannot know.
     wide = with_tensors(problem, {"query": problem.query.double()})
@@ -258,11 +261,6 @@ def _needs_composition(problem: AttentionProblem) -> bool:
     return not has_entries or is_transformed()
 
 
-def _arguments(problem: AttentionProblem) -> dict[str, Any]:
-    """Return ``vars(problem)``, which torch 2.6 does not trace."""
-    return {name: getattr(problem, name) for name in _FIELDS}
-
-
 def support(problem: AttentionProblem, backend: str) -> SparseRows:
     """Return the nonzero weights, without gradients."""
     with torch.no_grad(), without_autocast(problem.query.device):
@@ -271,7 +269,7 @@ def support(problem: AttentionProblem, backend: str) -> SparseRows:
             return _support(problem, differentiable_kernels)
         kernels = chosen.load()
         if needs_registered_op(*tensors_of(problem, _TENSORS)):
-            crow, col, value = _support_op(**_arguments(problem), backend=chosen.name)
+            crow, col, value = _support_op(**values_of(problem), backend=chosen.name)
             return SparseRows(crow=crow, col=col, value=value)
         return _support(problem, kernels)
 
@@ -290,7 +288,7 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         # batch depend on its offsets.
         if kernels is differentiable_kernels and problem.cu_seq_q is None:
             return differentiable_attention(problem, backend)
-        output: Tensor = _attention_op(**_arguments(problem), backend=chosen.name)
+        output: Tensor = _attention_op(**values_of(problem), backend=chosen.name)
         return output
     if needs_gradient(*tensors):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]

@@ -29,8 +29,8 @@ def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Return a decomposition of each registered operator into PyTorch's own.
 
     Attention becomes a matrix of scores, ``entmax`` and a product. ``entmax`` becomes softmax for
-    an alpha of 1, sorting for 1.5 and 2, a fixed number of Newton steps for other numbers from 1.05
-    to 2, and of bisection for every other alpha and for tensors, whatever their values from 1 up.
+    an alpha of 1, sorting for 1.5 and 2, a fixed number of Newton steps for other numbers up to 2
+    and for tensors that are known to stay there, and of bisection for every other alpha.
 
     Returns:
         A table for ``torch.export.ExportedProgram.run_decompositions``. What has no meaning outside

@@ -61,7 +61,9 @@ def normalized(
         backend: Kernels of the rows.
     """
     columns = differentiable_kernels.with_sinks(problem, scores)
-    weights = entmax_from(columns, alpha, -1, lowest=1.0, backend=backend)
+    weights = entmax_from(
+        columns, alpha, -1, lowest=1.0, highest=problem.highest_alpha, backend=backend
+    )
     return differentiable_kernels.without_sinks(problem, weights)
 
 

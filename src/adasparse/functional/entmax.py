@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from adasparse.functional.arguments import (
     alpha_rows,
     as_alpha,
+    bound_of,
     check_alpha_values,
     check_scores,
     rows_of,
@@ -157,12 +159,16 @@ def _batch_first(
 
 
 @torch.library.custom_op("adasparse::entmax", mutates_args=())
-def _entmax_op(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+def _entmax_op(
+    scores: Tensor, alpha: Tensor, lowest: float, backend: str, highest: float | None = None
+) -> Tensor:
     return _forward(scores, alpha, lowest, backend)
 
 
 @_entmax_op.register_fake
-def _(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+def _(
+    scores: Tensor, alpha: Tensor, lowest: float, backend: str, highest: float | None = None
+) -> Tensor:
     return torch.empty_like(scores, memory_format=torch.contiguous_format)
 
 
@@ -185,18 +191,25 @@ def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     weights, alpha = ctx.saved_tensors
     with_alpha = ctx.needs_input_grad[1]
     grad_scores, grad_alpha = _entmax_backward_op(weights, grad, alpha, with_alpha, ctx.backend)
-    return grad_scores, grad_alpha if with_alpha else None, None, None
+    return grad_scores, grad_alpha if with_alpha else None, None, None, None
 
 
-_entmax_op.register_autograd(_op_backward, setup_context=_FunctorchEntmax.setup_context)
+def _op_setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, alpha, _, ctx.backend, _ = inputs
+    ctx.save_for_backward(output, alpha)
 
 
-def entmax_decomposition(scores: Tensor, alpha: Tensor, lowest: float, backend: str) -> Tensor:
+_entmax_op.register_autograd(_op_backward, setup_context=_op_setup_context)
+
+
+def entmax_decomposition(
+    scores: Tensor, alpha: Tensor, lowest: float, backend: str, highest: float | None = None
+) -> Tensor:
     """The registered operator in PyTorch operations, a fixed number of them."""
     known = differentiable_kernels.known_alpha(alpha)
     if known is not None and not 1 <= known < math.inf:
         raise ValueError(f"alpha must be at least 1 and finite to be exported; got {known}.")
-    return differentiable_kernels.entmax_unrolled(scores, alpha)
+    return differentiable_kernels.entmax_unrolled(scores, alpha, highest)
 
 
 def entmax(
@@ -266,10 +279,13 @@ def _is_steep(scores: Tensor, alpha: Tensor) -> bool:
     return (alpha.item() if alpha.numel() == 1 else alpha.max().item()) > 2
 
 
-def _choose_route(scores: Tensor, alpha: Tensor) -> Callable[..., Tensor]:
+def _choose_route(
+    scores: Tensor, alpha: Tensor, highest: float | None = None
+) -> Callable[..., Tensor]:
     """Return the fastest form of the operator that supports this call."""
     if needs_registered_op(scores, alpha):
-        return entmax_decomposition if torch.onnx.is_in_onnx_export() else _entmax_op
+        is_onnx = torch.onnx.is_in_onnx_export()
+        return partial(entmax_decomposition if is_onnx else _entmax_op, highest=highest)
     if is_transformed():
         return _FunctorchEntmax.apply
     return _eager_route if needs_gradient(scores, alpha) else _forward
@@ -279,17 +295,33 @@ _eager_route: Callable[..., Tensor] = _EagerEntmax.apply
 
 
 def entmax_from(
-    scores: Tensor, alpha: float | Tensor, dim: int, *, lowest: float, backend: str = "auto"
+    scores: Tensor,
+    alpha: float | Tensor,
+    dim: int,
+    *,
+    lowest: float,
+    highest: float | None = None,
+    backend: str = "auto",
 ) -> Tensor:
     """``entmax`` for every alpha from ``lowest`` up; below 1 all probabilities are positive.
 
-    ``backend`` is a name that ``check_backend`` returned.
+    Args:
+        scores: ``(..., n)``.
+        alpha: A number or a tensor.
+        dim: Dimension to normalize.
+        lowest: Smallest alpha that is accepted.
+        highest: Bound of alpha for exported graphs, where its values are not known; that noted by
+            ``with_bound`` if None.
+        backend: A name that ``check_backend`` returned.
     """
+    highest = bound_of(alpha) if highest is None else highest
     dim = check_scores(scores, dim)
     alpha = as_alpha(alpha, scores, dim, lowest=lowest)
     if scores.dim() == 0:
-        return entmax_from(scores.reshape(1), alpha, 0, lowest=lowest, backend=backend).reshape(())
-    route = _choose_route(scores, alpha)
+        row = scores.reshape(1)
+        weights = entmax_from(row, alpha, 0, lowest=lowest, highest=highest, backend=backend)
+        return weights.reshape(())
+    route = _choose_route(scores, alpha, highest)
     if route is _eager_route and scores.dtype != torch.float64 and _is_steep(scores, alpha):
         # Gradients are powers of the weights, too high to take them from rounded ones.
         wide = entmax_from(scores.double(), alpha, dim, lowest=lowest, backend=backend)

@@ -28,6 +28,7 @@ from adasparse.kernels.problem import (
     schema_of,
     tensor_names,
     tensors_of,
+    values_of,
     with_tensors,
 )
 
@@ -322,9 +323,7 @@ def row_losses(problem: LossProblem, *, lowest: float = 1.0, backend: str = "aut
                 "ONNX has no form of entmax_loss; export the model without its loss."
             )
         name = choose_backend(backend, problem.scores).name
-        # Not vars(problem), which torch 2.6 does not trace.
-        arguments = {field: getattr(problem, field) for field in _FIELDS}
-        loss: Tensor = _loss_op(**arguments, lowest=lowest, backend=name)[0]
+        loss: Tensor = _loss_op(**values_of(problem), lowest=lowest, backend=name)[0]
         return loss
     if is_transformed():
         options = with_tensors(problem, _NO_TENSORS)

@@ -29,6 +29,7 @@ from adasparse.functional.differentiable_attention import (
 from adasparse.functional.packed_keys import PackedKeys
 from adasparse.integrations.packing import PackedMask
 from adasparse.kernels import AttentionProblem
+from adasparse.kernels.problem import traceable
 from adasparse.nn import visible_keys
 
 #: Attribute of a tensor of keys under which a cache leaves the packed ones.
@@ -53,6 +54,7 @@ def packed_of(key: Tensor) -> PackedKeys | Tensor:
     return key if packed is None or packed.shape != key.shape else packed
 
 
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCall:
     """One attention call of a module.

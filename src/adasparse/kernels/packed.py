@@ -7,7 +7,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from adasparse.kernels.problem import AttentionGradients, AttentionProblem, with_tensors
+from adasparse.kernels.problem import (
+    AttentionGradients,
+    AttentionProblem,
+    numbers_of,
+    with_tensors,
+)
 
 #: Step of the generator of dropout from one row to the next, as int64.
 _ROW_STEP = 0x9E3779B97F4A7C15
@@ -67,17 +72,17 @@ def offsets_of(problem: AttentionProblem) -> Offsets:
     Reads values, and so waits for the device.
     """
     assert problem.cu_seq_q is not None
-    query = problem.cu_seq_q.tolist()
+    query = numbers_of(problem.cu_seq_q)
     _check_offsets("cu_seq_q", query, problem.query.shape[2])
     _check_longest("max_q", _lengths(query), problem.max_q)
     if problem.block_table is not None:
         first, room = [0] * (len(query) - 1), _room_in_pages(problem)
     else:
         assert problem.cu_seq_k is not None
-        key = problem.cu_seq_k.tolist()
+        key = numbers_of(problem.cu_seq_k)
         _check_offsets("cu_seq_k", key, problem.key.shape[2])
         first, room = key[:-1], _lengths(key)
-    used = room if problem.key_lengths is None else problem.key_lengths.tolist()
+    used = room if problem.key_lengths is None else numbers_of(problem.key_lengths)
     if any(not 0 <= u <= r for u, r in zip(used, room, strict=True)):
         s = next(s for s, (u, r) in enumerate(zip(used, room, strict=True)) if not 0 <= u <= r)
         raise ValueError(
@@ -98,7 +103,7 @@ def _room_in_pages(problem: AttentionProblem) -> list[int]:
 
 def _check_pages(table: Tensor, used: list[int], key: Sequence[int]) -> None:
     total, _, page_size, _ = key
-    for s, row in enumerate(table.tolist()):
+    for s, row in enumerate(numbers_of(table)):
         for page in row[: -(-used[s] // max(page_size, 1))]:
             if not 0 <= page < total:
                 raise ValueError(

@@ -9,8 +9,24 @@ import torch
 from torch import Tensor
 
 Record = TypeVar("Record")
+#: Names of the fields of traceable dataclasses.
+_TRACED: dict[type, tuple[str, ...]] = {}
 
 
+@cache
+def field_names(record: Any) -> tuple[str, ...]:
+    """Return the names of all fields of a dataclass, in order."""
+    assert is_dataclass(record)
+    return tuple(field.name for field in fields(record))
+
+
+def traceable(record: type[Record]) -> type[Record]:
+    """Let torch.compile trace ``with_tensors``; torch 2.6 traces neither vars() nor fields()."""
+    _TRACED[record] = field_names(cast(Any, record))
+    return record
+
+
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionProblem:
     """One attention call with checked arguments.
@@ -67,6 +83,8 @@ class AttentionProblem:
         softcap: Bound ``c`` of ``c tanh(score / c)``, above 0; None for none.
         max_q: At least the number of queries of each sequence of a packed batch, or None.
         max_k: At least the number of keys that each sequence of a packed batch uses, or None.
+        highest_alpha: Bound of ``alpha`` that holds whatever its values, for exported graphs, which
+            cannot read them; None if there is none. Kernels ignore it.
     """
 
     query: Tensor
@@ -92,6 +110,7 @@ class AttentionProblem:
     softcap: float | None = None
     max_q: int | None = None
     max_k: int | None = None
+    highest_alpha: float | None = None
 
     def sequence(self, i: int) -> "AttentionProblem":
         """Return the problem of sequence ``i`` alone of a batch that is not packed."""
@@ -133,6 +152,7 @@ class AttentionGradients:
     sinks: Tensor | None = None
 
 
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseRows:
     """The nonzero weights of all rows ``(b h q, k)`` as a CSR matrix.
@@ -148,6 +168,7 @@ class SparseRows:
     value: Tensor
 
 
+@traceable
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LossProblem:
     """The Fenchel-Young losses of some rows.
@@ -196,13 +217,6 @@ class LossProblem:
 
 
 @cache
-def field_names(record: Any) -> tuple[str, ...]:
-    """Return the names of all fields of a dataclass, in order."""
-    assert is_dataclass(record)
-    return tuple(field.name for field in fields(record))
-
-
-@cache
 def tensor_names(record: Any) -> tuple[str, ...]:
     """Return the names of the fields that are annotated to hold a tensor, in order."""
     hints = get_type_hints(record)
@@ -216,6 +230,14 @@ def tensor_names(record: Any) -> tuple[str, ...]:
 def tensors_of(record: object, names: tuple[str, ...]) -> list[Tensor | None]:
     """Return the fields ``names`` of a dataclass, which are those of ``tensor_names``."""
     return [getattr(record, name) for name in names]
+
+
+def numbers_of(x: Tensor) -> list[Any]:
+    """``x.tolist()``, which torch 2.6 lacks inside of torch.func."""
+    if torch._C._are_functorch_transforms_active():
+        return [y.item() if y.dim() == 0 else numbers_of(y) for y in x.unbind()]
+    numbers: list[Any] = x.tolist()
+    return numbers
 
 
 def build(record: type[Record], values: Mapping[str, Any]) -> Record:
@@ -233,9 +255,16 @@ def from_tensors(record: type[Record], tensors: Iterable[Tensor | None]) -> Reco
     return build(record, dict(zip(field_names(cast(Any, record)), tensors, strict=True)))
 
 
+def values_of(record: object) -> dict[str, Any]:
+    """Return the values of all fields of a dataclass by name."""
+    if torch.compiler.is_dynamo_compiling():
+        return {name: getattr(record, name) for name in _TRACED[type(record)]}
+    return vars(record)
+
+
 def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
     """Return a copy of a dataclass in which the named fields are replaced."""
-    return build(type(record), {**vars(record), **tensors})
+    return build(type(record), {**values_of(record), **tensors})
 
 
 _SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}

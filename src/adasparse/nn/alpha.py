@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from adasparse.functional.arguments import with_bound
+
 AlphaInit = float | Literal["spread", "random"] | Sequence[float] | Tensor
 
 
@@ -96,7 +98,8 @@ class LearnedAlpha(nn.Module):
         if logit.dtype in (torch.float16, torch.bfloat16):  # by load_state_dict(assign=True)
             logit = logit.float()
         # Not sigmoid, whose gradient p * (1 - p) cancels to zero near 1; this one is exact.
-        return self.low + (self.high - self.low) * logsigmoid(logit).exp()
+        alpha = self.low + (self.high - self.low) * logsigmoid(logit).exp()
+        return with_bound(alpha, self.high)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LearnedAlpha":
         """Move and cast as other modules do, except to half precision."""

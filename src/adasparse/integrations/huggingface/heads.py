@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from adasparse.functional.arguments import bound_of, with_bound
 from adasparse.integrations.huggingface.config import SparsityConfig
 from adasparse.nn import LearnedAlpha, LengthScale
 
@@ -63,7 +64,7 @@ class AnnealedAlpha(nn.Module):
 
     def forward(self) -> Tensor:
         """Return alpha ``(1,)``."""
-        return self.alpha
+        return with_bound(self.alpha, max(self.start, self.end))
 
     def extra_repr(self) -> str:
         """Show the settings."""
@@ -134,7 +135,8 @@ class SparseHeads(nn.Module):
             else self.alpha()
         )
         everywhere = alpha.new_ones(self.num_heads)
-        return everywhere.index_copy(0, chosen, alpha.expand(len(self.heads)))
+        found = everywhere.index_copy(0, chosen, alpha.expand(len(self.heads)))
+        return with_bound(found, self.fixed if self.alpha is None else bound_of(alpha))
 
     def forward(
         self, query: Tensor, visible: Callable[[], Tensor], layer_input: Tensor | None = None

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from adasparse.functional.arguments import bound_of, with_bound
 from adasparse.functional.attention import entmax_attention, entmax_attention_weights
 from adasparse.functional.entmax import entmax
 from adasparse.integrations.huggingface.heads import CHILD, SparseHeads
@@ -94,11 +95,14 @@ def _from_last(dim: int | None, rank: int) -> int:
 
 def _by_head(alpha: float | Tensor, scores: Tensor) -> float | Tensor:
     """Return alpha in a shape that broadcasts against ``(b, h, q, k)`` or ``(b h, q, k)``."""
-    if not isinstance(alpha, Tensor) or alpha.numel() == 1:
-        return alpha.reshape(()) if isinstance(alpha, Tensor) else alpha
+    if not isinstance(alpha, Tensor):
+        return alpha
+    highest = bound_of(alpha)
+    if alpha.numel() == 1:
+        return with_bound(alpha.reshape(()), highest)
     if scores.dim() == 3:
         alpha = alpha.repeat(scores.shape[0] // alpha.numel())
-    return alpha.reshape(-1, 1, 1)
+    return with_bound(alpha.reshape(-1, 1, 1), highest)
 
 
 class _EntmaxForSoftmax(TorchFunctionMode):

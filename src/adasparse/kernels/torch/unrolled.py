@@ -2,9 +2,11 @@
 
 No operation depends on a value, so that one graph supports inputs of every length. An alpha that
 is known when the graph is made selects the cheapest solver: softmax at 1, sorting at 1.5 and 2,
-Newton's method between 1.05 and 2. Any other alpha, and one that is an input or a parameter, takes
-bisection.
+Newton's method up to 2, which it also is for a tensor that is known to stay there. Any other alpha
+takes bisection.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -39,16 +41,18 @@ def known_alpha(alpha: Tensor) -> float | None:
         return constant.item()
 
 
-def entmax_unrolled(scores: Tensor, alpha: Tensor) -> Tensor:
+def entmax_unrolled(scores: Tensor, alpha: Tensor, highest: float | None = None) -> Tensor:
     """Return the weights of ``(..., n)`` in the dtype of ``scores``.
 
     Args:
         scores: ``-inf`` marks a masked entry.
         alpha: At least 1, broadcastable to ``(..., 1)``.
+        highest: Bound of alpha that holds whatever its values; None if there is none.
     """
     known = known_alpha(alpha)
     is_simple = known is not None and (known == 1 or 1 + _SMALLEST_POWER <= known <= 2)
-    is_wide = scores.dtype == torch.float64 or not is_simple
+    is_gentle = is_simple or (known or highest or math.inf) <= 2
+    is_wide = scores.dtype == torch.float64 or not is_gentle
     wide = scores.to(torch.float64 if is_wide else torch.float32)
     top = wide.amax(-1, keepdim=True)
     bad = wide.isnan().any(-1, keepdim=True) | (top == torch.inf)
@@ -56,6 +60,9 @@ def entmax_unrolled(scores: Tensor, alpha: Tensor) -> Tensor:
     z = wide - torch.where(top.abs() < torch.inf, top, 0.0)
     if known is not None and is_simple:
         weights = _normalized(_gentle(z, known - 1), known - 1)
+    elif is_gentle:
+        eps = (alpha.double() - 1).to(z)
+        weights = _normalized(_any_gentle(z, masked, eps), eps)
     else:
         halvings = _HALVINGS if scores.dtype == torch.float64 else _FEWER_HALVINGS
         weights = _bisected(z, masked, alpha.to(z) - 1, halvings)
@@ -107,6 +114,29 @@ def _expm1(x: Tensor) -> Tensor:
     """``exp(x) - 1``, likewise."""
     y = x.exp()
     return torch.where(y == 1, x, x * (y - 1) / or_one(y.log()))
+
+
+def _any_gentle(z: Tensor, masked: Tensor, eps: Tensor) -> Tensor:
+    """Solve for any eps from 0 to 1, one per row: ``p = exp(log1p(eps u) / eps)``, u = z - c."""
+    z = torch.where(masked, 0.0, z)
+    is_softmax, divisor = eps == 0, or_one(eps)
+
+    def at(c: Tensor) -> tuple[Tensor, Tensor]:
+        u = z - c
+        x = eps * u
+        is_inside = (x > -1) & ~masked
+        x = torch.where(is_inside, x, 0.0)
+        exponent = torch.where(is_softmax, u, _log1p(x) / divisor)
+        return torch.where(is_inside, exponent.exp(), 0.0), 1 + x
+
+    c = torch.zeros_like(z[..., :1])
+    for _ in range(_STEPS[z.dtype]):
+        p, t = at(c)
+        mass = or_one(p.sum(-1, keepdim=True))
+        log_mass = mass.log()
+        step = torch.where(is_softmax, log_mass, -_expm1(-eps * log_mass) / divisor)
+        c = c + step * mass / or_one((p / t).sum(-1, keepdim=True))
+    return at(c)[0]
 
 
 def _bisected(z: Tensor, masked: Tensor, eps: Tensor, halvings: int) -> Tensor:
