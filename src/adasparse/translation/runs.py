@@ -14,4 +14,5 @@ def load_run(run: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     The model is in evaluation mode, on the GPU if there is one. A folder with code of its own, with
     damaged files or with missing weights raises a ValueError.
     """
-    return load_model(AutoModelForSeq2SeqLM, run, use_gpu=True), load_tokenizer(run)
+    model = load_model(AutoModelForSeq2SeqLM, run, use_gpu=True, is_writer=True)
+    return model, load_tokenizer(run)
