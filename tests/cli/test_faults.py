@@ -297,3 +297,17 @@ def test_an_output_with_a_deeply_nested_manifest_is_kept(tmp_path):
     (tmp_path / "data/manifest.json").write_text("[" * 100_000)
     where = ("--train", *(text_file(), held_out()), "--dev-size", 1, "--out", tmp_path / "data")
     assert "were not written by `adasparse prepare`" in fails("prepare", *where, "--force")
+
+
+@pytest.mark.parametrize("name", ["train.npy", "dev.npy"])
+def test_flipped_bits_in_the_tokens_of_a_text_are_told(tmp_path, name):
+    """A resumed training used to go on with them."""
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    content = (run / "tokens" / name).read_bytes()
+    (run / "tokens" / name).write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
+    before = snapshot(tmp_path)
+    assert "tokens are damaged: remove" in fails(*COMMANDS["lm train"](run), "max_steps=9").replace(
+        f"tokens in {run / 'tokens'}", "tokens"
+    )
+    assert snapshot(tmp_path) == before

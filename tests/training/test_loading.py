@@ -247,3 +247,15 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path):
     (folder / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"The tokenizer in .* cannot be loaded: "):
         load_run(folder)
+
+
+@pytest.mark.parametrize("load", [load_run, load_language_run], ids=["translate", "lm"])
+def test_a_tokenizer_of_another_model_is_refused(load, tmp_path):
+    """An id without an embedding used to end in a traceback."""
+    folder = tmp_path / "run"
+    shutil.copytree(RUNS[load](), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"] = {x: i + 5000 for x, i in content["model"]["vocab"].items()}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"must be of one training: the model has \d+ tokens"):
+        load(folder)

@@ -53,4 +53,5 @@ def load_language_run(
     recipe = _read(LanguageRecipe, run, "lm train")
     model = load_model(run, is_writer=True)
     tokenizer = loading.load_tokenizer(run, PreTrainedTokenizerFast)
+    loading.check_vocabulary(model, tokenizer, run)
     return model, cast(PreTrainedTokenizerFast, tokenizer), recipe

@@ -144,6 +144,20 @@ def load_tokenizer(folder: str | Path, cls: Any = AutoTokenizer) -> PreTrainedTo
     return tokenizer
 
 
+def check_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+) -> None:
+    """Refuse a tokenizer with ids that a model has no embedding for."""
+    embeddings: Any = model.get_input_embeddings()
+    size = len(embeddings.weight)
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= size:
+        raise ValueError(
+            f"Model and tokenizer in {folder} must be of one training: the model has {size} "
+            f"tokens, the tokenizer an id of {largest}."
+        )
+
+
 def _short(error: BaseException) -> str:
     """Return the message of an error on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
