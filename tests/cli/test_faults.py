@@ -246,3 +246,68 @@ def test_a_text_that_is_too_short_leaves_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
     shutil.copy(held_out(), tmp_path / "text")
     assert invoke("lm", "train", *where, "max_steps=1").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["train", "tasks train", "lm train"])
+@pytest.mark.parametrize("option", [(), ("--dry-run",)], ids=str)
+def test_damaged_results_are_told_before_anything_is_written(tmp_path, kind, option):
+    """The recipe used to be rewritten first."""
+    run = tmp_path / "run"
+    shutil.copytree(RUNS.get(kind.split()[0], small_run)(), run)
+    (run / "results.json").write_text('{"model": "last"}')
+    before = snapshot(tmp_path)
+    message = fails(*COMMANDS[kind](run), "keep=9", *option)
+    assert "results.json is damaged" in message
+    assert snapshot(tmp_path) == before
+
+
+def test_a_vocabulary_that_ends_the_process_is_refused(tmp_path):
+    """tokenizers reserves memory for all of it, and aborts if there is none."""
+    texts = [tmp_path / "a.de", tmp_path / "a.en"]
+    for path in texts:
+        path.write_text("eins\nzwei\n")
+    where = ("--train", *texts, "--dev-size", 1, "--out", tmp_path / "data")
+    message = fails("prepare", *where, "--vocab-size", 10**12)
+    assert "vocab_size must be at most 1,000,000; got 1000000000000" in message
+    where = (language_file(), f"data={text_file()}", f"output={tmp_path / 'run'}")
+    message = fails("lm", "train", *where, f"vocab_size={10**9}")
+    assert "vocab_size must be at most 1,000,000; got 1000000000" in message
+    assert sorted(tmp_path.iterdir()) == texts
+
+
+@pytest.mark.parametrize("target", ["nowhere", "data"])
+def test_a_link_to_nothing_is_told_before_the_data_are_read(tmp_path, target):
+    """It used to be found when the work was done."""
+    (tmp_path / "data").symlink_to(target)
+    where = ("--train", *(text_file(), held_out()), "--dev-size", 1, "--out", tmp_path / "data")
+    message = fails("prepare", *where)
+    assert f"The output must be a folder; {tmp_path / 'data'} is a link to nothing." in message
+
+
+def test_deeply_nested_pairs_are_told(tmp_path):
+    (tmp_path / "a.jsonl").write_text("[" * 100_000)
+    message = fails(
+        *("prepare", "--train", tmp_path / "a.jsonl", "--dev-size", 1, "--out", tmp_path / "data")
+    )
+    assert "a.jsonl, line 1: must be a JSON object" in message
+
+
+def test_an_output_with_a_deeply_nested_manifest_is_kept(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/manifest.json").write_text("[" * 100_000)
+    where = ("--train", *(text_file(), held_out()), "--dev-size", 1, "--out", tmp_path / "data")
+    assert "were not written by `adasparse prepare`" in fails("prepare", *where, "--force")
+
+
+@pytest.mark.parametrize("name", ["train.npy", "dev.npy"])
+def test_flipped_bits_in_the_tokens_of_a_text_are_told(tmp_path, name):
+    """A resumed training used to go on with them."""
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    content = (run / "tokens" / name).read_bytes()
+    (run / "tokens" / name).write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
+    before = snapshot(tmp_path)
+    assert "tokens are damaged: remove" in fails(*COMMANDS["lm train"](run), "max_steps=9").replace(
+        f"tokens in {run / 'tokens'}", "tokens"
+    )
+    assert snapshot(tmp_path) == before

@@ -12,42 +12,73 @@ import numpy as np
 Long = np.longdouble
 
 
-def _bisected(sum_above, low, high, steps=90):
-    """Return where a falling sum crosses one."""
-    low, high = Long(low), Long(high)
+def _bisected(sum_at, low, high):
+    """Return where a falling sum crosses one.
+
+    Double precision narrows the bracket; if it still holds in long double, only that is halved.
+    """
+    rough = _halved(lambda x: sum_at(x, np.float64), np.float64(low), np.float64(high), 50)
+    margin = 1e-10 * max(1, abs(rough))
+    near = max(Long(low), Long(rough) - margin), min(Long(high), Long(rough) + margin)
+    is_inside = sum_at(near[0], Long) > 1 >= sum_at(near[1], Long)
+    low, high, steps = (*near, 50) if is_inside else (Long(low), Long(high), 90)
+    return _halved(lambda x: sum_at(x, Long), low, high, steps)
+
+
+def _halved(sum_at, low, high, steps):
     for _ in range(steps):
         middle = (low + high) / 2
-        low, high = (middle, high) if sum_above(middle) > 1 else (low, middle)
+        low, high = (middle, high) if sum_at(middle) > 1 else (low, middle)
     return (low + high) / 2
 
 
 def _gentle(scores, eps):
     z = scores - scores.max()
-    finite = np.isfinite(z)
+    near = eps * z > -1 if eps > 0 else np.isfinite(z)  # the rest has no weight
+    given = {Long: (z[near], eps), np.float64: (z[near].astype(float), float(eps))}
 
-    def weights_at(c):
-        u = np.where(finite, z - c, 0)
+    def weights_at(c, kind=Long):
+        z, eps = given[kind]
         if eps == 0:
-            return np.where(finite, np.exp(u), 0)
-        inside = finite & (1 + eps * u > 0)
-        return np.where(inside, np.exp(np.log1p(np.where(inside, eps * u, 0)) / eps), 0)
+            return np.exp(z - c)
+        with np.errstate(divide="ignore"):
+            return np.exp(np.log1p(np.maximum(eps * (z - c), -1)) / eps)
 
-    return weights_at(_bisected(lambda c: weights_at(c).sum(), 0, 50 + 1 / max(eps, 1e-3)))
+    c = _bisected(lambda c, kind: weights_at(c, kind).sum(), 0, 50 + 1 / max(eps, 1e-3))
+    weights = np.zeros_like(scores)
+    weights[near] = weights_at(c)
+    return weights
 
 
 def _steep(scores, eps):
-    for smallest in sorted(set(scores[np.isfinite(scores)].tolist())):
-        above = scores > smallest
-        edge = ((eps * (scores[above] - Long(smallest))) ** (1 / eps)).sum()
-        if edge < 1:
-            break
-    gap = np.where(above, scores - Long(smallest), 1)
+    smallest = _smallest_in_support(scores, eps)
+    above, at = scores > smallest, scores == smallest
+    log_gap = np.log(eps * (scores[above] - smallest))
+    given = {Long: (log_gap, eps), np.float64: (log_gap.astype(float), float(eps))}
 
-    def weights_at(log_w):
-        power = np.exp(np.logaddexp(np.log(eps * gap), eps * log_w) / eps)
-        return np.where(above, power, np.where(scores == Long(smallest), np.exp(log_w), 0))
+    def weights_at(log_w, kind=Long):
+        log_gap, eps = given[kind]
+        return np.exp(np.logaddexp(log_gap, eps * log_w) / eps)
 
-    return weights_at(-_bisected(lambda minus: weights_at(-minus).sum(), 0, 100))
+    def sum_at(minus, kind):
+        return weights_at(-minus, kind).sum() + at.sum() * np.exp(-minus)
+
+    log_w = -_bisected(sum_at, 0, 100)
+    weights = np.zeros_like(scores)
+    weights[above], weights[at] = weights_at(log_w), np.exp(log_w)
+    return weights
+
+
+def _smallest_in_support(scores, eps):
+    """Return the lowest score at which those above it have a sum below one: a falling sum."""
+    found = np.unique(scores[np.isfinite(scores)])
+    low, high = 0, len(found) - 1  # above the highest there are none
+    while low < high:
+        middle = (low + high) // 2
+        above = scores[scores > found[middle]]
+        is_below = ((eps * (above - found[middle])) ** (1 / eps)).sum() < 1
+        low, high = (low, middle) if is_below else (middle + 1, high)
+    return found[low]
 
 
 def entmax_row(scores, alpha):

@@ -152,3 +152,12 @@ def test_errors_of_the_disk_are_known_in_other_words(tmp_path):
     assert is_disk_error(OSError(28, "No space left on device"))
     assert is_disk_error(Exception("No space left on device (os error 28)"))
     assert not is_disk_error(RuntimeError("size mismatch"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "inner/file.json"])
+def test_a_file_that_cannot_be_read_is_damaged_whatever_its_hash(tmp_path, name):
+    """Resuming used to end in a traceback."""
+    path = make(tmp_path, 1)
+    (path / name).write_bytes(b"\xff" * 50)
+    seal(path)
+    assert not is_intact(path)

@@ -193,3 +193,69 @@ def test_buffers_that_are_not_finite_are_refused(load, tmp_path):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="weights that are not finite: final_logits_bias"):
         load(folder)
+
+
+def test_settings_that_fail_only_when_a_model_runs_are_refused(loader, copy):
+    """They used to end the command with the traceback of the first sentence."""
+    values = {"dropout": float("nan"), "rms_norm_eps": "x"}
+    name = (
+        "rms_norm_eps"
+        if "rms_norm_eps" in json.loads((copy / "config.json").read_text())
+        else "dropout"
+    )
+    change(copy / "config.json", **{name: values[name]})
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*(rms_norm|dropout)"):
+        loader(copy)
+
+
+def test_outputs_that_are_not_finite_are_refused(loader, copy):
+    """Weights can be finite and still too large."""
+
+    def enlarge(weights):
+        for x in weights.values():
+            x.fill_(3e38)
+
+    change_weights(copy, enlarge)
+    with pytest.raises(ValueError, match=r"cannot be loaded: its outputs are not finite|alpha"):
+        loader(copy)
+
+
+@pytest.mark.parametrize("load", [load_run, load_language_run], ids=["translate", "lm"])
+def test_damaged_settings_of_generation_are_refused(load, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(RUNS[load](), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    change(folder / "generation_config.json", eos_token_id="x")
+    with pytest.raises(ValueError, match="cannot be loaded: "):
+        load(folder)
+
+
+@pytest.mark.parametrize("values", [{"model_input_names": 7}, {"model_max_length": "x"}], ids=str)
+def test_a_tokenizer_that_cannot_read_is_refused(tmp_path, values):
+    folder = tmp_path / "run"
+    shutil.copytree(small_run(), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    change(folder / "tokenizer_config.json", **values)
+    with pytest.raises(ValueError, match=r"The tokenizer in .* cannot be loaded: "):
+        load_run(folder)
+
+
+def test_a_tokenizer_that_panics_is_refused(tmp_path):
+    """A panic in Rust is no Exception; it used to end the process with a traceback."""
+    folder = tmp_path / "run"
+    shutil.copytree(small_run(), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"]["special_tokens"] = {}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"The tokenizer in .* cannot be loaded: "):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("load", [load_run, load_language_run], ids=["translate", "lm"])
+def test_a_tokenizer_of_another_model_is_refused(load, tmp_path):
+    """An id without an embedding used to end in a traceback."""
+    folder = tmp_path / "run"
+    shutil.copytree(RUNS[load](), folder, ignore=shutil.ignore_patterns("checkpoints"))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"] = {x: i + 5000 for x, i in content["model"]["vocab"].items()}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"must be of one training: the model has \d+ tokens"):
+        load(folder)

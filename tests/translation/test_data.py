@@ -1,3 +1,5 @@
+import hashlib
+import io
 import json
 import pickle
 import shutil
@@ -131,3 +133,54 @@ def test_a_missing_folder_is_refused(tmp_path):
 def test_no_paths_are_in_the_manifest(folder, source):
     text = json.dumps(PreparedData.open(folder).manifest)
     assert str(source.parent) not in text
+
+
+def forge(folder, name, content):
+    """Replace a file, and have the manifest agree."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("ids", lambda ids: ids[:10]),
+        ("ids", lambda ids: ids[:0]),
+        ("ids", lambda ids: ids[None]),
+        ("ids", lambda ids: ids.astype(float)),
+        ("ids", lambda ids: np.array(3)),
+        ("ids", lambda ids: ids + 60_000),
+        ("offsets", lambda offsets: offsets[::-1]),
+        ("offsets", lambda offsets: -offsets),
+        ("offsets", lambda offsets: offsets[:-5]),
+        ("offsets", lambda offsets: offsets[:0]),
+        ("offsets", lambda offsets: offsets * 0),
+        ("offsets", lambda offsets: offsets.astype(float)),
+    ],
+)
+def test_arrays_that_cannot_be_pairs_are_refused(folder, kind, change):
+    """Even if the manifest has their hashes: training used to end in a traceback, or not at all."""
+    name = f"train.source.{kind}.npy"
+    forge(folder, name, npy(change(np.load(folder / name))))
+    with pytest.raises(ValueError, match=r"^The train data in .* are damaged: prepare the data"):
+        PreparedData.open(folder).verify()
+
+
+@pytest.mark.parametrize("content", [b"", b"eins\n", "fünf\n".encode("latin1") * 20])
+def test_a_development_text_that_does_not_fit_is_refused(folder, content):
+    forge(folder, "dev.source.txt", content)
+    data = PreparedData.open(folder)
+    for read in (data.verify, lambda: data.dev_source):
+        with pytest.raises(ValueError, match=r"^The dev data in .* are damaged: prepare the data"):
+            read()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
 from adasparse.longcontext.tasks import BOS, EOS, PAD, find_task
-from adasparse.training.recipe import MOST, Schedule, TrainingRecipe
+from adasparse.training.recipe import MOST, MOST_TOKENS, Schedule, TrainingRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +167,7 @@ class LanguageRecipe(LongContextRecipe):
 
     #: The text is compared by content.
     resumable: ClassVar[tuple[str, ...]] = (*TrainingRecipe.resumable, "data")
+    limits: ClassVar[Mapping[str, int]] = {**LongContextRecipe.limits, "vocab_size": MOST_TOKENS}
 
     data: str
     vocab_size: int = 8000

@@ -14,9 +14,9 @@ from adasparse.training.run_folder import RECIPE
 Recipe = TypeVar("Recipe", bound=LongContextRecipe)
 
 
-def load_model(run: str | Path) -> LongContextForCausalLM:
+def load_model(run: str | Path, *, is_writer: bool = False) -> LongContextForCausalLM:
     """Return the model of a run in evaluation mode, on the GPU if there is one."""
-    model = loading.load_model(LongContextForCausalLM, run, use_gpu=True)
+    model = loading.load_model(LongContextForCausalLM, run, use_gpu=True, is_writer=is_writer)
     return cast(LongContextForCausalLM, model)
 
 
@@ -51,6 +51,7 @@ def load_language_run(
 ) -> tuple[LongContextForCausalLM, PreTrainedTokenizerFast, LanguageRecipe]:
     """Return a language model, its tokenizer and its recipe."""
     recipe = _read(LanguageRecipe, run, "lm train")
-    model = load_model(run)
+    model = load_model(run, is_writer=True)
     tokenizer = loading.load_tokenizer(run, PreTrainedTokenizerFast)
+    loading.check_vocabulary(model, tokenizer, run)
     return model, cast(PreTrainedTokenizerFast, tokenizer), recipe

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from adasparse._files import TextFile
+from adasparse.training.checkpoints import HASHES, is_intact, seal
 
 Tokens = NDArray[np.uint32]
 
@@ -99,6 +100,11 @@ def write_tokens(
         dev_share: Share of the characters, from the end, that is not trained on.
     """
     if folder.is_dir():
+        if (folder / HASHES).is_file() and not is_intact(folder):
+            raise ValueError(
+                f"The tokens in {folder} are damaged: remove the folder and add --resume to write "
+                "them again."
+            )
         return
     text = read_text(path)
     cut = round(len(text) * (1 - dev_share))
@@ -117,6 +123,7 @@ def write_tokens(
                 )
             np.save(staging / f"{name}.npy", tokens)
         tokenizer.save_pretrained(staging)
+        seal(staging)
         staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

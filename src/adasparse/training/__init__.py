@@ -26,10 +26,10 @@ from adasparse.training.distributed import first_decides
 from adasparse.training.dry_run import DryRun, dry_run
 from adasparse.training.fit import fit
 from adasparse.training.job import Rehearsal, TrainingJob
-from adasparse.training.model_selection import Results, read_results
 from adasparse.training.progress import ProgressBar, alpha_picture
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import check_recipe, read_recipe, write_recipe
+from adasparse.training.results import Results, read_results
 from adasparse.training.trainer import EngineMixin, EngineTrainer, Scorer, TrainingStopped
 
 __all__ = [

@@ -59,15 +59,26 @@ def use_default_permissions(folder: Path) -> None:
 
 
 def is_intact(folder: str | Path) -> bool:
-    """Tell whether every file of a checkpoint is there and has the hash it was written with."""
+    """Tell whether every file of a checkpoint is there, readable, and has its hash."""
     folder = Path(folder)
     try:
         hashes = json.loads((folder / HASHES).read_text(encoding="utf-8"))
-        return bool(hashes) and all(
-            file_hash(folder / name) == known for name, known in hashes.items()
-        )
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        for name, known in hashes.items():
+            if file_hash(folder / name) != known:
+                return False
+            _read_outline(folder / name)
+        return bool(hashes)
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError, SafetensorError):
         return False
+
+
+def _read_outline(path: Path) -> None:
+    """Read JSON, or the header of weights; raise whatever their readers do if it is damaged."""
+    if path.suffix == ".json":
+        json.loads(path.read_text(encoding="utf-8"))
+    elif path.suffix == ".safetensors":
+        with safe_open(path, framework="pt"):
+            pass
 
 
 def latest_intact(folder: str | Path) -> tuple[Path | None, list[Path]]:

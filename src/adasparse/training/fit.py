@@ -10,8 +10,9 @@ from adasparse.training.callbacks import StopRequest, TrainingLog
 from adasparse.training.checkpoints import checkpoint_step, is_disk_error
 from adasparse.training.distributed import first_decides
 from adasparse.training.job import TrainingJob, job_identity
-from adasparse.training.model_selection import finish_run, is_finished
+from adasparse.training.model_selection import finish_run
 from adasparse.training.progress import ProgressBar
+from adasparse.training.results import is_finished
 from adasparse.training.run_folder import LOG, Report, locked, prepare_folder, undone_on_error
 from adasparse.training.trainer import EngineTrainer, TrainingStopped, recipe_arguments
 

@@ -7,8 +7,8 @@ from typing import Protocol
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
-from adasparse.training.model_selection import Results
 from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.results import Results
 from adasparse.training.run_folder import Identity, Report
 from adasparse.training.trainer import EngineTrainer
 

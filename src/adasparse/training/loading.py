@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ _SIZES = (
 )
 #: Layers that no model here has.
 _MOST_LAYERS = 10_000
+#: Tokens that a loaded model reads, to see that it runs.
+_TRIAL = 4
 #: Names of weights that belong to a numbered layer.
 _LAYER = re.compile(r"(^|\.)\d+\.")
 
@@ -70,17 +73,21 @@ def load_config(folder: str | Path) -> PretrainedConfig:
     return config
 
 
-def load_model(cls: Any, folder: str | Path, *, use_gpu: bool = False) -> PreTrainedModel:
+def load_model(
+    cls: Any, folder: str | Path, *, use_gpu: bool = False, is_writer: bool = False
+) -> PreTrainedModel:
     """Return a saved model in evaluation mode.
 
     Args:
         cls: An Auto class of transformers, or the class of a model.
         folder: Folder of the model.
         use_gpu: Whether to put it on the GPU if there is one.
+        is_writer: Whether it will generate text: its settings for that are tried out, too.
 
     Raises:
         ValueError: If there is no model, if it brings code of its own, if its files are damaged or
-            contradict each other, or if weights are missing or not finite.
+            contradict each other, if weights are missing or not finite, or if it cannot read a few
+            tokens.
     """
     folder = Path(folder)
     if not (folder / _CONFIG).is_file():
@@ -93,20 +100,23 @@ def load_model(cls: Any, folder: str | Path, *, use_gpu: bool = False) -> PreTra
     config = read_json(folder / _CONFIG)
     try:
         _check_sizes(config, folder / _WEIGHTS)
-        model, report = cls.from_pretrained(
-            folder,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # the check below says more
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's about damaged files; the errors say more
+            model, report = cls.from_pretrained(
+                folder,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # the check below says more
+            )
         _check_weights(model, report, config)
         _check_types(model, folder / _WEIGHTS)
+        if use_gpu and torch.cuda.is_available():
+            model.to("cuda")
+        loaded: PreTrainedModel = model.eval()
+        _check_pass(loaded, is_writer=is_writer)
     except Exception as error:  # damaged files raise whatever comes first
         raise ValueError(f"The model in {folder} cannot be loaded: {_short(error)}.") from error
-    if use_gpu and torch.cuda.is_available():
-        model.to("cuda")
-    loaded: PreTrainedModel = model.eval()
     return loaded
 
 
@@ -126,9 +136,26 @@ def load_tokenizer(folder: str | Path, cls: Any = AutoTokenizer) -> PreTrainedTo
         tokenizer: PreTrainedTokenizerBase = cls.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
-    except Exception as error:  # damaged files raise whatever comes first
+        tokenizer.decode(tokenizer("a")["input_ids"])
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever comes first; panics in Rust are no Exception
         raise ValueError(f"The tokenizer in {folder} cannot be loaded: {_short(error)}.") from error
     return tokenizer
+
+
+def check_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+) -> None:
+    """Refuse a tokenizer with ids that a model has no embedding for."""
+    embeddings: Any = model.get_input_embeddings()
+    size = len(embeddings.weight)
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= size:
+        raise ValueError(
+            f"Model and tokenizer in {folder} must be of one training: the model has {size} "
+            f"tokens, the tokenizer an id of {largest}."
+        )
 
 
 def _short(error: BaseException) -> str:
@@ -180,6 +207,21 @@ def _check_weights(model: PreTrainedModel, report: dict[str, Any], config: dict[
     damaged = [name for name, x in model.state_dict().items() if not torch.isfinite(x).all()]
     if damaged:
         raise ValueError(f"it has weights that are not finite: {_list(damaged)}")
+
+
+@torch.no_grad()
+def _check_pass(model: PreTrainedModel, *, is_writer: bool) -> None:
+    """Refuse a model that fails on any text: settings out of range show only when it runs."""
+    if model.main_input_name != "input_ids":
+        return
+    tokens = torch.zeros(1, _TRIAL, dtype=torch.long, device=model.device)
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    if is_writer:
+        model.generate(**inputs, max_new_tokens=1, max_length=None)  # type: ignore[operator]
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = tokens
+    if not (model(**inputs)[0] < torch.inf).all():  # NaN is not below it, either
+        raise ValueError("its outputs are not finite")
 
 
 def _check_types(model: PreTrainedModel, weights: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
 
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,52 +19,14 @@ from adasparse.training.checkpoints import (
     use_default_permissions,
 )
 from adasparse.training.recipe import TrainingRecipe
+from adasparse.training.results import RESULTS, Results
 from adasparse.training.run_folder import CHECKPOINTS, Report
 from adasparse.training.trainer import Scorer
 
-RESULTS = "results.json"
 _WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
 
 #: Without its configuration a folder is no model; without its results a run is not finished.
 _LAST = {"config.json": 1, RESULTS: 2}
-
-
-class Results(TypedDict):
-    """Content of ``results.json``.
-
-    Args:
-        model: Name of the chosen candidate.
-        step: Step of the last checkpoint.
-        average: Number of checkpoints that the recipe asked to average.
-        candidates: Scores of all candidates on development data.
-    """
-
-    model: str
-    step: int
-    average: int
-    candidates: dict[str, dict[str, float]]
-
-
-def is_finished(recipe: TrainingRecipe, step: int) -> bool:
-    """Tell whether the model of a run is that of the checkpoint after ``step`` steps."""
-    path = Path(recipe.output) / RESULTS
-    if not path.is_file():
-        return False
-    results = read_results(recipe.output)
-    return results["step"] == step and results["average"] == recipe.average
-
-
-def read_results(output: str | Path) -> Results:
-    """Return the results of a finished run."""
-    path = Path(output) / RESULTS
-    try:
-        results: Results = json.loads(path.read_text(encoding="utf-8"))
-        _ = results["candidates"][results["model"]], results["step"], results["average"]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is damaged: {error}. Remove it and add --resume to write it again."
-        ) from error
-    return results
 
 
 def finish_run(

@@ -8,6 +8,8 @@ from typing import ClassVar, Literal, get_args
 MISTAKES = "The recipe has mistakes: "
 #: Largest value of a setting that is an integer; more is a slip of the keyboard.
 MOST = 10**9
+#: Largest vocabulary to learn: tokenizers reserves the memory of all of it, or ends the process.
+MOST_TOKENS = 10**6
 
 Schedule = Literal["inverse-sqrt", "linear", "cosine"]
 

@@ -13,6 +13,7 @@ from adasparse.training.checkpoints import STAGING, checkpoint_step, latest_inta
 from adasparse.training.loading import read_json, refuse_code
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import read_recipe, write_recipe
+from adasparse.training.results import RESULTS, read_results
 
 try:
     import fcntl
@@ -69,6 +70,8 @@ def check_folder(
         )
     refuse_code(output)
     _check_same(recipe, identity)
+    if (output / RESULTS).exists():
+        read_results(output)
     found, damaged = latest_intact(output / CHECKPOINTS)
     if damaged and found is None:
         raise ValueError(

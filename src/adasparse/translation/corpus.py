@@ -123,7 +123,7 @@ class ParallelText:
     def _parse_object(self, line: str) -> tuple[str, str]:
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"must be a JSON object ({error}).") from error
         if isinstance(fields, dict) and isinstance(fields.get("translation"), dict):
             fields = fields["translation"]

@@ -44,10 +44,14 @@ class PairDataset(Dataset[dict[str, list[int]]]):
                 tuple(np.load(f"{stem}.{side}.{kind}.npy", mmap_mode="r") for side in SIDES)
                 for kind in ("ids", "offsets")
             )
-        except (ValueError, SyntaxError, TypeError) as error:
-            raise ValueError(
-                f"The {self.split} data in {self.folder} are damaged: prepare the data again."
-            ) from error
+        except (ValueError, SyntaxError, TypeError, EOFError) as error:
+            raise self.damage() from error
+
+    def damage(self) -> ValueError:
+        """Return the error for files that cannot be what was prepared."""
+        return ValueError(
+            f"The {self.split} data in {self.folder} are damaged: prepare the data again."
+        )
 
     def __len__(self) -> int:
         return len(self._offsets[0]) - 1
@@ -70,6 +74,14 @@ class PairDataset(Dataset[dict[str, list[int]]]):
         """Tokens of each target sentence (pairs), ``</s>`` included."""
         return _lengths(self._offsets[1])
 
+    def check(self, vocab_size: int) -> None:
+        """Read all arrays; raise a ValueError if they are no pairs of ids of the vocabulary."""
+        is_whole = all(map(_fit, self._ids, self._offsets))
+        if not is_whole or len(self._offsets[0]) != len(self._offsets[1]):
+            raise self.damage()
+        if max(int(ids.max()) for ids in self._ids) >= vocab_size:
+            raise self.damage()
+
     def __getstate__(self) -> tuple[Path, str]:
         return self.folder, self.split
 
@@ -79,6 +91,18 @@ class PairDataset(Dataset[dict[str, list[int]]]):
 
     def __repr__(self) -> str:
         return f"PairDataset({str(self.folder)!r}, {self.split!r}): {len(self)} pairs"
+
+
+def _fit(ids: NDArray[Any], offsets: NDArray[Any]) -> bool:
+    """Tell whether offsets divide all ids into rows, none of them empty."""
+    if ids.ndim != 1 or offsets.ndim != 1 or ids.dtype.kind != "u" or offsets.dtype.kind != "i":
+        return False
+    return bool(
+        len(offsets) > 1
+        and offsets[0] == 0
+        and offsets[-1] == len(ids)
+        and (offsets[1:] > offsets[:-1]).all()
+    )
 
 
 def _lengths(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -118,10 +142,10 @@ class PreparedData:
         return cls(folder, manifest)
 
     def verify(self) -> None:
-        """Read every file and compare its hash with the manifest.
+        """Read every file and compare its hash with the manifest, and its content with the others.
 
         Raises:
-            ValueError: Names the files that changed.
+            ValueError: Names the files that changed, or the split that does not fit.
         """
         changed = [
             name
@@ -133,6 +157,9 @@ class PreparedData:
                 f"The files of {self.folder} must be as they were prepared; "
                 f"changed: {', '.join(changed)}."
             )
+        for split in (self.train, self.dev):
+            split.check(len(self.tokenizer))
+        _ = self.dev_source, self.dev_target
 
     @property
     def source_lang(self) -> str:
@@ -153,12 +180,23 @@ class PreparedData:
     @cached_property
     def dev_source(self) -> list[str]:
         """Source sentences of the dev set, as they were given."""
-        return _read_lines(self.folder / "dev.source.txt")
+        return self._read_dev("source")
 
     @cached_property
     def dev_target(self) -> list[str]:
         """Target sentences of the dev set, as they were given."""
-        return _read_lines(self.folder / "dev.target.txt")
+        return self._read_dev("target")
+
+    def _read_dev(self, side: str) -> list[str]:
+        """Lines ended by a newline alone: other line separators of Unicode are text."""
+        content = (self.folder / f"dev.{side}.txt").read_bytes()
+        try:
+            lines = content.decode().split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            raise self.dev.damage() from error
+        if len(lines) != len(self.dev):
+            raise self.dev.damage()
+        return lines
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -203,8 +241,3 @@ def recover(folder: Path) -> None:
     ]
     if old:
         max(old, key=lambda path: path.stat().st_mtime).rename(folder)
-
-
-def _read_lines(path: Path) -> list[str]:
-    """Lines ended by a newline alone: other line separators of Unicode are text."""
-    return path.read_bytes().decode().split("\n")[:-1]

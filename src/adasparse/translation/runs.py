@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Auto classes know them
-from adasparse.training.loading import load_model, load_tokenizer
+from adasparse.training.loading import check_vocabulary, load_model, load_tokenizer
 
 
 def load_run(run: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -14,4 +14,7 @@ def load_run(run: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     The model is in evaluation mode, on the GPU if there is one. A folder with code of its own, with
     damaged files or with missing weights raises a ValueError.
     """
-    return load_model(AutoModelForSeq2SeqLM, run, use_gpu=True), load_tokenizer(run)
+    model = load_model(AutoModelForSeq2SeqLM, run, use_gpu=True, is_writer=True)
+    tokenizer = load_tokenizer(run)
+    check_vocabulary(model, tokenizer, run)
+    return model, tokenizer

@@ -19,10 +19,12 @@ def check_free(folder: Path, *, force: bool) -> None:
     """Refuse a place where something else would be overwritten.
 
     Raises:
-        FileExistsError: ``folder`` is a file, or not empty and not given up by ``force``. Only
-            prepared data can be given up.
+        FileExistsError: ``folder`` is a file or a link to nothing, or not empty and not given up by
+            ``force``. Only prepared data can be given up.
     """
     recover(folder)
+    if folder.is_symlink() and not folder.exists():
+        raise FileExistsError(f"The output must be a folder; {folder} is a link to nothing.")
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -41,7 +43,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 def _is_prepared(folder: Path) -> bool:
     try:
         return bool(json.loads((folder / MANIFEST).read_bytes()).get("format") == FORMAT)
-    except (AttributeError, OSError, ValueError):
+    except (AttributeError, OSError, ValueError, RecursionError):
         return False
 
 

@@ -15,6 +15,8 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
+from adasparse.training.recipe import MOST_TOKENS
+
 __all__ = [
     "EOS",
     "MIN_VOCAB_SIZE",
@@ -64,7 +66,7 @@ def clean_text(text: str) -> str:
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Refuse a vocabulary without room for bytes and characters.
+    """Refuse a vocabulary without room for bytes and characters, or larger than any.
 
     Raises:
         ValueError: Says how large it must be.
@@ -74,6 +76,8 @@ def check_vocab_size(vocab_size: int) -> None:
             f"vocab_size must be at least {MIN_VOCAB_SIZE} (256 bytes, {len(SPECIAL)} special "
             f"tokens, and room for characters and words); got {vocab_size}."
         )
+    if vocab_size > MOST_TOKENS:
+        raise ValueError(f"vocab_size must be at most {MOST_TOKENS:,}; got {vocab_size}.")
 
 
 def train_tokenizer(

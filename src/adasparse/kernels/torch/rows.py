@@ -145,7 +145,8 @@ def _gentle_forward(wide: Tensor, alpha: Tensor) -> tuple[Tensor]:
         is_good = (newton >= low) & (newton <= high) & ~is_slow
         rest = torch.where(is_good, move - (newton - c), 0.0)
         c = torch.where(is_good, newton, (low + high) / 2)
-    p, _ = at(c, rest)
+    else:
+        p, _ = at(c, rest)
     p = p / or_one(p.sum(-1, keepdim=True))
     return (torch.where(bad, float("nan"), p),)
 
