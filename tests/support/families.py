@@ -6,6 +6,8 @@ sparse.
 
 import contextlib
 import copy
+import inspect
+import itertools
 import re
 import tempfile
 import warnings
@@ -24,6 +26,7 @@ from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
 from adasparse.integrations.huggingface.probe import undisturbed
 from support.dense_oracle import DenseOracle
 from support.family_inputs import possible_inputs
+from support.family_media import fuller_inputs
 from support.family_settings import ATTEMPTS, small_config
 
 LARGEST = 20_000_000  # parameters
@@ -77,8 +80,17 @@ class NotBuiltError(Exception):
         self.reasons = reasons or [message]
 
 
+class NoForwardError(Exception):
+    """A class is made of parts, and has no forward pass of its own that takes tensors."""
+
+
 def build(family: str, model_class: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Return a tiny model in eval mode that runs, and inputs for it."""
+    forward = getattr(transformers, model_class).forward
+    if forward is torch.nn.Module.forward:
+        raise NoForwardError("it has no forward pass")
+    if "inference_session" in inspect.signature(forward).parameters:
+        raise NoForwardError("its forward pass takes a session, which it changes")
     reasons = []
     for rules in ATTEMPTS:
         try:
@@ -137,8 +149,9 @@ def cases(inputs: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
 class Verdict:
     """Outcome for one class.
 
-    It is ``works``, ``partly`` (some attention stays as it was), ``refused``, ``wrong``, ``error``
-    or ``not built``.
+    It is ``works``, ``given inputs`` (the same if ``sparsify`` is told inputs), ``partly`` (some
+    attention stays as it was), ``no attention``, ``refused``, ``wrong``, ``error``, ``no forward``
+    (it cannot be called by itself) or ``not built``.
     """
 
     outcome: str
@@ -183,6 +196,8 @@ def judge(family: str, model_class: str) -> Verdict:
             return _judge(family, model_class)
         except NotBuiltError as error:
             return Verdict("not built", _short(error))
+        except NoForwardError as error:
+            return Verdict("no forward", _short(error))
         except Exception as error:
             return Verdict("error", _short(f"{type(error).__name__}: {error}"))
 
@@ -200,20 +215,17 @@ def _judge(family: str, model_class: str) -> Verdict:
         with contextlib.suppress(Exception):  # some models take no mask
             dense[name] = (inputs, run(model, inputs))
     one = SparsityConfig(alpha="fixed", init_alpha=1.0)
-    needs_inputs = None
     try:
-        try:
-            report = sparsify(model, one)
-        except ValueError as error:
-            if "Pass inputs" not in str(error):
-                raise
-            report = sparsify(model, one, inputs=given)
-            needs_inputs = given
+        told = _best_inputs(model, given, one)
+        if told is not None and told is not given:
+            dense["full"] = (told, run(model, told))
+        report = sparsify(model, one, inputs=told)
     except ValueError as error:
         for inputs, expected in dense.values():
             if not _equal(run(model, inputs), expected):
                 return Verdict("wrong", "refused, and changed")
-        return Verdict("refused", _short(error))
+        has_none = "it has no attention" in str(error)
+        return Verdict("no attention" if has_none else "refused", _short(error))
     mistakes = [
         f"alpha 1, {name}: {error:.1e}"
         for name, (inputs, expected) in dense.items()
@@ -225,15 +237,42 @@ def _judge(family: str, model_class: str) -> Verdict:
         for name, (inputs, expected) in dense.items()
         if not _equal(run(model, inputs), expected)
     ]
-    sparsify(model, inputs=needs_inputs)
+    sparsify(model, inputs=told)
     mistakes += _sparse_mistakes(model, {name: inputs for name, (inputs, _) in dense.items()})
     is_own = [what.endswith("(slower)") for what in report.changed.values()]
     route = "softmax" if all(is_own) else "both" if any(is_own) else "interface"
     if mistakes:
         return Verdict("wrong", "; ".join(mistakes)[:160], route)
     if report.skipped:
-        return Verdict("partly", _short(f"{len(report.skipped)} modules as they were"), route)
-    return Verdict("works", "", route)
+        return Verdict("partly", _short(_left(model, report.skipped)), route)
+    return Verdict("works" if told is None else "given inputs", "", route)
+
+
+def _best_inputs(
+    model: PreTrainedModel, given: dict[str, Any], config: SparsityConfig
+) -> dict[str, Any] | None:
+    """Return the inputs with which ``sparsify`` leaves the least as it was, None for its own."""
+    fewest = None
+    best: dict[str, Any] | None = None
+    for inputs in itertools.chain([None, given], fuller_inputs(model)):
+        try:
+            report = sparsify(model, config, inputs=inputs)
+        except ValueError as error:
+            if fewest is None and (inputs is given or "Pass inputs" not in str(error)):
+                raise
+            continue
+        restore(model)
+        if fewest is None or len(report.skipped) < fewest:
+            fewest, best = len(report.skipped), inputs
+        if fewest == 0:
+            break
+    return best
+
+
+def _left(model: PreTrainedModel, skipped: Mapping[str, str]) -> str:
+    """Tell which kinds of modules stay as they were, and why the first does."""
+    kinds = dict.fromkeys(type(model.get_submodule(name)).__name__ for name in skipped)
+    return f"{', '.join(kinds)} ({len(skipped)}): {next(iter(skipped.values()))}"
 
 
 def _equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
@@ -260,14 +299,12 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
         error = _error(sparse[name], expected, inputs)
         if error > 10 * TOLERANCE:
             found.append(f"alpha 1.5, {name}: {error:.1e}")
-    try:
-        again = run(_saved_and_loaded(dense), given["plain"])
-        loads = _equal(again, run(dense, given["plain"]))
-    except Exception:
-        loads = False
     # Some models do not load at this size, or come back as others, when they are dense, too.
-    if loads and not _equal(run(_saved_and_loaded(model), given["plain"]), sparse["plain"]):
-        found.append("loaded")
+    names = [x for x in ("plain", "full") if x in given and _comes_back(dense, given[x])]
+    if names:
+        loaded = _saved_and_loaded(model)
+        pairs = [(x, run(loaded, given[x]), sparse[x]) for x in names]
+        found += [f"loaded, {name}" for name, actual, x in pairs if not _equal(actual, x)]
     sees_all = getattr(model.config, "is_decoder", True) is False  # a cache is not for these
     if model.can_generate() and given["plain"].keys() == {"input_ids"} and not sees_all:
         options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
@@ -282,6 +319,14 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
             if not torch.equal(cached, uncached):
                 found.append("generation with a cache")
     return found
+
+
+def _comes_back(model: PreTrainedModel, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model that is saved and loaded is the same."""
+    try:
+        return _equal(run(_saved_and_loaded(model), inputs), run(model, inputs))
+    except Exception:
+        return False
 
 
 def _doubled(value: Any) -> Any:
