@@ -30,7 +30,7 @@ from support.families import Verdict, classes, families, judge  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "models.json"
 TABLE = ROOT / "docs" / "models.md"
-SECONDS = 60  # of processor time, for one class
+SECONDS = 45  # of processor time, for one class
 MEMORY = 12 << 30  # bytes of address space, for one process
 #: Outcomes in their order in the table, with what they mean.
 MEANING = {

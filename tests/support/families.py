@@ -22,7 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
+from adasparse.integrations.huggingface import SparsityConfig, SparsityReport, restore, sparsify
 from adasparse.integrations.huggingface.probe import undisturbed
 from support.dense_oracle import DenseOracle
 from support.family_inputs import possible_inputs
@@ -89,24 +89,29 @@ def build(family: str, model_class: str) -> tuple[PreTrainedModel, dict[str, Ten
     forward = getattr(transformers, model_class).forward
     if forward is torch.nn.Module.forward:
         raise NoForwardError("it has no forward pass")
-    if "inference_session" in inspect.signature(forward).parameters:
+    parameters = inspect.signature(forward).parameters
+    if "inference_session" in parameters:
         raise NoForwardError("its forward pass takes a session, which it changes")
+    if "shared_kv_states" in parameters:
+        raise NoForwardError("its forward pass takes the keys and values of another model")
     reasons = []
     for rules in ATTEMPTS:
         try:
             make = getattr(transformers, model_class)
-            model = _random_model(make, _part_for(make, small_config(family, rules)))
+            model = _random_model(make, _part_for(make, small_config(family, rules, model_class)))
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {error}")
             continue
-        for inputs in possible_inputs(model):
+        failures = []
+        for inputs in itertools.chain(possible_inputs(model), fuller_inputs(model)):
             try:
                 run(model, inputs)
             except Exception as error:
-                reasons.append(f"does not run, {type(error).__name__}: {error}")
+                failures.append(f"does not run, {type(error).__name__}: {error}")
             else:
                 return model, inputs
-    raise NotBuiltError(reasons[0] if reasons else "no inputs are known", reasons)
+        reasons += failures or [f"no inputs are known for {', '.join(parameters)}"]
+    raise NotBuiltError(reasons[0], reasons)
 
 
 def _part_for(make: Any, config: PreTrainedConfig) -> PreTrainedConfig:
@@ -216,10 +221,7 @@ def _judge(family: str, model_class: str) -> Verdict:
             dense[name] = (inputs, run(model, inputs))
     one = SparsityConfig(alpha="fixed", init_alpha=1.0)
     try:
-        told = _best_inputs(model, given, one)
-        if told is not None and told is not given:
-            dense["full"] = (told, run(model, told))
-        report = sparsify(model, one, inputs=told)
+        report, told = _make_sparse(model, given, one, dense)
     except ValueError as error:
         for inputs, expected in dense.values():
             if not _equal(run(model, inputs), expected):
@@ -248,25 +250,33 @@ def _judge(family: str, model_class: str) -> Verdict:
     return Verdict("works" if told is None else "given inputs", "", route)
 
 
-def _best_inputs(
-    model: PreTrainedModel, given: dict[str, Any], config: SparsityConfig
-) -> dict[str, Any] | None:
-    """Return the inputs with which ``sparsify`` leaves the least as it was, None for its own."""
-    fewest = None
-    best: dict[str, Any] | None = None
+def _make_sparse(
+    model: PreTrainedModel, given: dict[str, Any], config: SparsityConfig, dense: dict[str, Any]
+) -> tuple[SparsityReport, dict[str, Any] | None]:
+    """Make a model sparse by the inputs that leave the least as it was, those of its own if any do.
+
+    Returns:
+        The report, and the inputs that ``sparsify`` was told, None if it was not.
+    """
+    best: tuple[int, dict[str, Any] | None] | None = None
     for inputs in itertools.chain([None, given], fuller_inputs(model)):
+        expected = run(model, inputs) if inputs is not None and inputs is not given else None
         try:
             report = sparsify(model, config, inputs=inputs)
         except ValueError as error:
-            if fewest is None and (inputs is given or "Pass inputs" not in str(error)):
+            if best is None and (inputs is given or "Pass inputs" not in str(error)):
                 raise
             continue
+        if best is None or len(report.skipped) < best[0]:
+            best = len(report.skipped), inputs
+            dense.pop("full", None)
+            if expected is not None:
+                dense["full"] = (inputs, expected)
+        if not report.skipped:
+            return report, inputs
         restore(model)
-        if fewest is None or len(report.skipped) < fewest:
-            fewest, best = len(report.skipped), inputs
-        if fewest == 0:
-            break
-    return best
+    told = None if best is None else best[1]
+    return sparsify(model, config, inputs=told), told
 
 
 def _left(model: PreTrainedModel, skipped: Mapping[str, str]) -> str:

@@ -177,6 +177,8 @@ def _joined(model: PreTrainedModel, media: list[_Medium]) -> Inputs:
     inputs: Inputs = {"input_ids": _ids(media)}
     for medium in media:
         inputs |= medium.arguments
+    if "qformer_input_ids" in parameters:
+        inputs["qformer_input_ids"] = _ids([])
     if "mm_token_type_ids" in parameters:
         kinds = torch.zeros_like(inputs["input_ids"])
         for medium in media:
