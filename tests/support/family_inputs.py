@@ -94,6 +94,7 @@ class _Maker:
         ["input_ids"],
         ["input_ids", "bbox"],
         ["input_ids", "pixel_values"],
+        ["input_ids", "pixel_values", "attention_mask"],
         ["input_ids", "input_features"],
         ["input_ids", "visual_feats", "visual_pos"],
         ["input_ids", "visual_embeds"],
@@ -161,7 +162,8 @@ class _Maker:
             return 8
         if {"pixel_values", "pixel_values_videos", "input_features", "input_values"} & {*names}:
             return 5 if "input_features" in names else 4
-        return {"past_values": 3, "inputs": 5}.get(names[0], 1) if names else 1
+        several = {"past_values": 3, "inputs": 5, "hidden_states": 3}
+        return several.get(names[0], 1) if names else 1
 
     def make(self, name: str, variant: int) -> Any:
         return getattr(self, f"_{name}")(variant)
@@ -181,7 +183,7 @@ class _Maker:
         shapes = [
             (2, *image), (2, frames, *image), (2, channels, frames, size, size), (2, 3, 64, 64),
             (32, channels * depth * patch**2), (2, 16, channels * patch**2), (2, 1, 4, *image),
-            (2, channels, patch, 16 * patch),
+            (1, channels, patch, 32 * patch),
         ]  # fmt: skip
         return self.noise(*shapes[variant])
 
@@ -191,7 +193,7 @@ class _Maker:
         names = ("feature_projection_input_dim", "num_mel_bins", "input_feat_size", "feature_size",
                  "input_dim", "input_size")  # fmt: skip
         bins = self._get(*names, default=80)
-        length = self._get("max_source_positions", "max_length", default=64)
+        length = self._get("max_source_positions", "max_length", "n_window", default=64)
         length = min(length, 512)
         shapes = [
             (2, 64, bins), (2, bins, 2 * length), (2, length, bins), (2, 1, 64, bins),
@@ -220,7 +222,10 @@ class _Maker:
 
     _inputs_embeds = _query_embeds
 
-    def _hidden_states(self, _: int) -> Tensor:
+    def _hidden_states(self, variant: int) -> Tensor:
+        size = self._get("hidden_size", default=32)
+        if variant in (1, 2):
+            return self.noise(2, *((size, LENGTH) if variant == 1 else (LENGTH, size)))
         patch = self._get("patch_size", default=8)
         frames = self._get("temporal_patch_size", default=1)
         channels = self._get("in_channels", "num_channels", "in_chans", default=3)
@@ -274,6 +279,9 @@ class _Maker:
 
     def _past_observed_mask(self, variant: int) -> Tensor:
         return torch.ones_like(self._past_values(min(variant, 1)))
+
+    def _past_values_padding(self, _: int) -> Tensor:
+        return torch.zeros(2, self._past_length(), dtype=torch.long)
 
     def _past_time_features(self, _: int) -> Tensor:
         return self.noise(2, self._past_length(), self._get("num_time_features", default=0))

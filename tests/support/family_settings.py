@@ -201,6 +201,7 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "n_group": 1,
         "layer_group_size": 2,
     },
+    "mllama_vision_model": {"intermediate_layers_indices": [0, 1], "vision_output_dim": 96},
     "kosmos-2": {"latent_query_num": 4},
     "llama4_vision_model": {
         "intermediate_size": 128,
@@ -266,7 +267,11 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     },
     "gemma3n_audio": {"conf_num_attention_heads": 4, "sscp_conv_channel_size": [8, 4]},
     "muse_glimmer_assistant": {"target_layer_ids": [1]},
-    "qwen3_asr_encoder": {"n_window": 8, "n_window_infer": 16},
+    "lw_detr": {
+        "projector_scale_factors": [1.0],
+        "num_feature_levels": 1,
+        "projector_in_channels": [32],
+    },
     "fun_asr_nano": {"adaptor_config": {"intermediate_size": 8}},
     "fun_asr_nano_encoder": {"num_timestamp_prediction_layers": 1},
     "splinter": {"question_token_id": 70},

@@ -81,6 +81,8 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     inputs: dict[str, Tensor] = {}
     if name == "input_ids":
         inputs[name] = tokens(_SOURCE_LENGTH)
+        if type(model).__name__.endswith("ForMultipleChoice"):
+            inputs[name] = inputs[name].unsqueeze(1).repeat(1, 2, 1)
         # Two towers, as CLIP; a language model with images would need tokens that stand for them.
         has_tokens = any(hasattr(config, f"image_token_{x}") for x in ("id", "index"))
         if hasattr(config, "vision_config") and not model.can_generate() and not has_tokens:
@@ -100,7 +102,12 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
             f"sparsify() runs the model once to see which modules attend; {type(model).__name__} "
             f"takes {name!r}, for which there is no dummy. Pass inputs={{{name!r}: ...}}."
         )
-    if config.is_encoder_decoder:
+    end = getattr(text_config(config), "eos_token_id", None)
+    if config.is_encoder_decoder and type(model).__name__.endswith("ForSequenceClassification"):
+        # It classifies what the decoder makes of the last token of the text, an end.
+        if name == "input_ids" and isinstance(end, int):
+            inputs[name][:, -1] = end
+    elif config.is_encoder_decoder:
         inputs["decoder_input_ids"] = tokens(_TARGET_LENGTH)
     return inputs
 
