@@ -77,7 +77,7 @@ class DenseOracle:
         softmax = torch.softmax
 
         def entmax(scores: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
-            if not running or scores.dim() < 3:
+            if not running or scores.dim() < 3 or dim not in (-1, scores.dim() - 1):  # no keys
                 return softmax(scores, dim, *rest, **options)
             scores = scores.double()
             masked = scores < torch.finfo(torch.float32).min / 2

@@ -130,7 +130,9 @@ _SMALL_EFFICIENTNET = {
     "hidden_dim": 1280,
 }
 #: Rotary positions in three dimensions, for heads of 8.
-_MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+_MROPE = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+}
 _FOUR_EXPERTS = {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16}
 _FOUR_LAYERS = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
 _DETECTOR = {
@@ -154,7 +156,12 @@ _SMALL_VIBEVOICE = {"num_filters": 4, "downsampling_ratios": [2, 2], "depths": [
 #: Settings by the type of a model or of a part of one. A mapping changes a part.
 BY_TYPE: dict[str, dict[str, Any]] = {
     "align_vision_model": _SMALL_EFFICIENTNET,
-    "autoformer": {"label_length": 2, "moving_average": 3, "lags_sequence": [1, 2], "feature_size": 4},
+    "autoformer": {
+        "label_length": 2,
+        "moving_average": 3,
+        "lags_sequence": [1, 2],
+        "feature_size": 4,
+    },
     "beit": {"out_indices": [1, 2, 3, 4], "num_hidden_layers": 4},
     "bamba": {"attn_layer_indices": [1]},
     "blt": {"encoder_hash_byte_group_vocab": 64},
@@ -202,6 +209,9 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "layer_group_size": 2,
     },
     "mllama_vision_model": {"intermediate_layers_indices": [0, 1], "vision_output_dim": 96},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "kosmos-2": {"latent_query_num": 4},
     "llama4_vision_model": {
         "intermediate_size": 128,

@@ -74,7 +74,10 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
 
     def image() -> Tensor:
         vision = getattr(config, "vision_config", config)
-        size = getattr(vision, "image_size", 224)
+        size = getattr(vision, "image_size", None)
+        if size is None:  # of any size, then; those of a backbone may be smaller than usual
+            size = getattr(getattr(vision, "backbone_config", None), "image_size", None) or 224
+            size = min(224, size if isinstance(size, int) else min(size))
         height, width = (size, size) if isinstance(size, int) else size
         return noise(1, getattr(vision, "num_channels", 3), height, width)
 
@@ -382,7 +385,11 @@ def _agree(x: Tensor, y: Tensor, masks: list[Tensor], needs_mask: bool) -> bool:
 def silent_attention(model: nn.Module, called: Iterable[str]) -> list[str]:
     """Return modules that look like attention and took no part in any call."""
     called = [*called]
-    looks = [name for name, module in model.named_modules() if looks_like_attention(module)]
+    looks = [
+        name
+        for name, module in model.named_modules()
+        if looks_like_attention(module) and type(module).forward is not nn.Module.forward
+    ]
 
     def is_related(name: str, other: str) -> bool:
         return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
