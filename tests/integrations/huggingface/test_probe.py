@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
-from adasparse.integrations.huggingface.probe import text_config
+from adasparse.integrations.huggingface.probe import dummy_inputs, silent_attention, text_config
 
 _SIZES = {
     "hidden_size": 32,
@@ -68,3 +68,25 @@ def test_sound_of_a_size_that_is_not_known_asks_for_inputs():
     model = transformers.Speech2TextForConditionalGeneration(config)
     with pytest.raises(ValueError, match="Pass inputs="):
         sparsify(model, SparsityConfig())
+
+
+def test_a_module_that_is_never_called_is_no_attention():
+    class AttentionStructure(torch.nn.Module):
+        """Positions that attention asks for, as Funnel has."""
+
+    class OtherAttention(torch.nn.Module):
+        def forward(self, x):
+            return x
+
+    model = torch.nn.ModuleDict({"structure": AttentionStructure(), "other": OtherAttention()})
+    assert silent_attention(model, []) == ["other"]
+
+
+def test_images_are_as_small_as_those_of_a_backbone():
+    backbone = transformers.Dinov2Config(
+        image_size=28, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, out_indices=[1]
+    )
+    sizes = {"neck_hidden_sizes": [8], "reassemble_factors": [1], "reassemble_hidden_size": 32}
+    config = transformers.DepthAnythingConfig(backbone_config=backbone, **sizes)
+    model = transformers.DepthAnythingForDepthEstimation(config)
+    assert dummy_inputs(model)["pixel_values"].shape == (1, 3, 28, 28)
