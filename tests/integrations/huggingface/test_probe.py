@@ -90,3 +90,38 @@ def test_images_are_as_small_as_those_of_a_backbone():
     config = transformers.DepthAnythingConfig(backbone_config=backbone, **sizes)
     model = transformers.DepthAnythingForDepthEstimation(config)
     assert dummy_inputs(model)["pixel_values"].shape == (1, 3, 28, 28)
+
+
+def test_hidden_states_are_collected_once():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    config = transformers.CLIPVisionConfig(
+        image_size=16, patch_size=8, num_hidden_layers=3, **sizes
+    )
+    model = transformers.CLIPVisionModel(config).eval()
+    inputs = {"pixel_values": torch.randn(1, 3, 16, 16), "output_hidden_states": True}
+    sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0), inputs=inputs)
+    sparse = model(**inputs).hidden_states
+    restore(model)
+    dense = model(**inputs).hidden_states
+    assert len(sparse) == len(dense) == 4
+    assert all(torch.allclose(x, y, atol=1e-5) for x, y in zip(sparse, dense, strict=True))
+
+
+def test_a_model_that_picks_hidden_states_is_the_same_at_one():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    vision = transformers.CLIPVisionConfig(
+        image_size=16, patch_size=8, num_hidden_layers=3, **sizes
+    )
+    text = transformers.LlamaConfig(vocab_size=96, num_hidden_layers=1, **sizes)
+    model = transformers.LlavaModel(
+        transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_id=90)
+    ).eval()
+    ids = torch.tensor([[20, 90, 90, 90, 90, 21]])
+    inputs = {"input_ids": ids, "pixel_values": 4 * torch.randn(1, 3, 16, 16)}
+    expected = model(**inputs).last_hidden_state
+    sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0), inputs=inputs)
+    assert torch.allclose(model(**inputs).last_hidden_state, expected, atol=1e-5)
+    restore(model)
+    assert torch.equal(model(**inputs).last_hidden_state, expected)

@@ -151,8 +151,22 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                 _set_back(vars(config), attributes)
 
 
+#: What a module has its parts and hooks in. Transformers adds hooks that collect hidden states in
+#: the first forward pass that asks for them, and an attribute of the model that says so.
+_PARTS = (
+    "_modules",
+    "_parameters",
+    "_buffers",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+
+
 def _children(module: nn.Module) -> dict[str, dict[str, Any]]:
-    return {x: dict(vars(module)[x]) for x in ("_modules", "_parameters", "_buffers")}
+    return {x: dict(vars(module)[x]) for x in _PARTS if x in vars(module)}
 
 
 def _set_back(current: dict[str, Any], saved: dict[str, Any]) -> None:
