@@ -39,7 +39,8 @@ MEANING = {
     "that reach all attention: images, sound, or the states of an encoder. Without them, "
     "`sparsify` asks for them, or reports what they would reach as skipped",
     "partly": "the same, and some attention stays as it was, as the report of `sparsify` says: it "
-    "has no softmax over keys, or no input that was tried reaches it",
+    "has no softmax over keys, or no input that was tried reaches it; where no kind of module is "
+    "named, only text was tried",
     "no attention": "nothing to make sparse: left as it was, with an error that says so",
     "refused": "left as it was, with an error that says why",
     "no forward": "no forward pass that takes tensors: its parts can be made sparse one by one",
