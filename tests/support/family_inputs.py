@@ -185,7 +185,7 @@ class _Maker:
             (32, channels * depth * patch**2), (2, 16, channels * patch**2), (2, 1, 4, *image),
             (1, channels, patch, 32 * patch),
         ]  # fmt: skip
-        return self.noise(*shapes[variant])
+        return self.noise(*shapes[variant % len(shapes)])
 
     _pixel_values_videos = _image = _prompt_pixel_values = _prompt_masks = _pixel_values
 
@@ -199,15 +199,16 @@ class _Maker:
             (2, 64, bins), (2, bins, 2 * length), (2, length, bins), (2, 1, 64, bins),
             (2, 32, self._get("num_stacked_frames", default=4) * bins),
         ]  # fmt: skip
+        variant %= len(shapes)
         self.frames = shapes[variant][2 if variant == 1 else -2]
-        return self.noise(*shapes[variant])
+        return self.noise(*shapes[variant % len(shapes)])
 
     def _input_values(self, variant: int) -> Tensor:
         bins = self._get("num_mel_bins", default=80)
         length = min(self._get("max_length", default=64), 1024)
         width = self._get("hidden_size", default=32)
         shapes = [(1, 16000), (1, 1, 4800), (2, length, bins), (2, 64, width)]
-        return self.noise(*shapes[variant])
+        return self.noise(*shapes[variant % len(shapes)])
 
     def _input_ids(self, _: int) -> Tensor:
         if self.config.model_type == "voxtral_realtime":
