@@ -1,16 +1,19 @@
 """Every model family of transformers, tried: a table for the documentation.
 
-    python benchmarks/models.py              # an hour; continues where it was stopped
-    python benchmarks/models.py --retry      # those that were not built, wrong or failed, again
-    python benchmarks/models.py llama bert   # these again
-    python benchmarks/models.py --table      # only write docs/models.md
+    python benchmarks/models.py                   # an hour; continues where it was stopped
+    python benchmarks/models.py --retry           # classes not built, wrong or failed, again
+    python benchmarks/models.py --retry partly    # those of other outcomes, again
+    python benchmarks/models.py llama bart/BartForCausalLM    # these again
+    python benchmarks/models.py --table           # only write docs/models.md
 
 Tiny instances with random weights of each class: alpha 1 against the dense model without a mask and
 padded on either side, alpha 1.5 against the float64 oracle, restoring, saving and loading, and
-generation with a cache against without. See tests/support/families.py.
+generation with a cache against without. See tests/support/families.py. Some classes need packages
+that transformers does not: timm, torchvision and scipy.
 """
 
 import json
+import resource
 import signal
 import sys
 from collections import Counter
@@ -27,41 +30,62 @@ from support.families import Verdict, classes, families, judge  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "models.json"
 TABLE = ROOT / "docs" / "models.md"
-SECONDS = 60  # of processor time, for one class
-ORDER = ["works", "partly", "refused", "not built", "wrong", "error"]
+SECONDS = 45  # of processor time, for one class
+MEMORY = 12 << 30  # bytes of address space, for one process
+#: Outcomes in their order in the table, with what they mean.
 MEANING = {
-    "works": "all attention that runs is sparse, and everything tried agrees",
-    "partly": "the same, and some attention stays as it was: see the report of `sparsify`",
+    "works": "all attention is sparse after `sparsify(model)`, and everything tried agrees",
+    "given inputs": "the same after `sparsify(model, inputs=...)`, with inputs of a forward pass "
+    "that reach all attention: images, sound, or the states of an encoder. Without them, "
+    "`sparsify` asks for them, or reports what they would reach as skipped",
+    "partly": "the same, and some attention stays as it was, as the report of `sparsify` says: it "
+    "has no softmax over keys, or no input that was tried reaches it; where no kind of module is "
+    "named, only text was tried",
+    "no attention": "nothing to make sparse: left as it was, with an error that says so",
     "refused": "left as it was, with an error that says why",
-    "not built": "no tiny instance could be made from shrunken settings; not tried",
+    "no forward": "no forward pass that takes tensors: its parts can be made sparse one by one",
+    "not built": "no tiny instance could be made from shrunken settings, or run; not tried",
     "wrong": "something differs",
     "error": "something fails with another error",
 }
+OPEN = ("not built", "wrong", "error")
+#: Outcomes whose reasons the table gives.
+TOLD = ("partly", "refused", "no forward", "not built", "wrong", "error")
+Results = dict[str, dict[str, dict[str, str]]]
 
 
 def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    given = [x for x in sys.argv[1:] if not x.startswith("--")]
-    known = families()
-    if "--table" in sys.argv:
-        wanted = []
-    elif "--retry" in sys.argv:
-        wanted = [x for x in known if _is_open(results.get(x, {}))]
-    else:
-        wanted = given or [x for x in known if x not in results]
-    for family in wanted:
-        results[family] = {name: verdict(family, name) for name in classes(family)}
-        print(family, *(f"{k}={v['outcome']}" for k, v in results[family].items()), flush=True)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    results: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = {family: classes(family) for family in families()}
+    for family, name in wanted(results, known):
+        found = results.setdefault(family, {})
+        found[name] = verdict(family, name)
+        results[family] = {x: found[x] for x in known[family] if x in found}
+        print(f"{family}/{name}", *found[name].values(), flush=True)
         write(results)
     write(results)
     TABLE.write_text(table(results, missing=len([x for x in known if x not in results])))
 
 
-def _is_open(found: dict[str, dict[str, str]]) -> bool:
-    return any(x["outcome"] in ("not built", "wrong", "error") for x in found.values())
+def wanted(results: Results, known: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Return the classes to try, by the arguments of the command line."""
+    every = [(family, name) for family, names in known.items() for name in names]
+    given = [x for x in sys.argv[1:] if not x.startswith("--")]
+
+    def outcome(family: str, name: str) -> str | None:
+        return results.get(family, {}).get(name, {}).get("outcome")
+
+    if "--table" in sys.argv:
+        return []
+    if "--retry" in sys.argv:
+        return [x for x in every if outcome(*x) in (given or OPEN)]
+    if given:
+        return [x for x in every if x[0] in given or "/".join(x) in given]
+    return [x for x in every if outcome(*x) is None]
 
 
 class OutOfTimeError(BaseException):
@@ -83,12 +107,12 @@ def verdict(family: str, name: str) -> dict[str, str]:
     return {key: value for key, value in asdict(found).items() if value}
 
 
-def write(results: dict[str, dict[str, dict[str, str]]]) -> None:
+def write(results: Results) -> None:
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(results.items())]
     RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def table(results: dict[str, dict[str, dict[str, str]]], missing: int) -> str:
+def table(results: Results, missing: int) -> str:
     every = [x for found in results.values() for x in found.values()]
     counts = Counter(x["outcome"] for x in every)
     lines = [
@@ -105,7 +129,7 @@ def table(results: dict[str, dict[str, dict[str, str]]], missing: int) -> str:
     if missing:
         lines += [f"This table is partial: {missing} model types were not tried yet.", ""]
     lines += ["| outcome | classes | meaning |", "| --- | --- | --- |"]
-    lines += [f"| {x} | {counts[x]} | {MEANING[x]} |" for x in ORDER]
+    lines += [f"| {x} | {counts[x]} | {MEANING[x]} |" for x in MEANING]
     lines += [
         "",
         "`softmax` marks models that attend by code of their own and are sparse through the "
@@ -122,7 +146,7 @@ def table(results: dict[str, dict[str, dict[str, str]]], missing: int) -> str:
             by_outcome.setdefault(what, []).append(name)
         for what, names in by_outcome.items():
             note = next((found[x].get("note", "") for x in names), "")
-            told = note if what in ("refused", "wrong", "error") else ""
+            told = note if found[names[0]]["outcome"] in TOLD else ""
             said = f"{what}: {_cell(told)}" if told else what
             lines.append(f"| {family} | {', '.join(names)} | {said} |")
     return "\n".join(lines) + "\n"

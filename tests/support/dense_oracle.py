@@ -77,7 +77,7 @@ class DenseOracle:
         softmax = torch.softmax
 
         def entmax(scores: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
-            if not running or scores.dim() < 3:
+            if not running or scores.dim() < 3 or dim not in (-1, scores.dim() - 1):  # no keys
                 return softmax(scores, dim, *rest, **options)
             scores = scores.double()
             masked = scores < torch.finfo(torch.float32).min / 2
@@ -92,6 +92,8 @@ class DenseOracle:
             return _attend(query, key, value, running[-1], *rest, **options)
 
         with ExitStack() as stack:
+            stack.callback(torch.backends.mha.set_fastpath_enabled, True)
+            torch.backends.mha.set_fastpath_enabled(False)  # it calls no softmax that shows
             patch = mock.patch.object(nn.functional, "scaled_dot_product_attention", attend)
             stack.enter_context(patch)
             for name in self.alphas:

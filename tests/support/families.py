@@ -6,11 +6,15 @@ sparse.
 
 import contextlib
 import copy
+import inspect
+import itertools
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,13 +24,14 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
+from adasparse.integrations.huggingface import SparsityConfig, SparsityReport, restore, sparsify
 from adasparse.integrations.huggingface.probe import undisturbed
 from support.dense_oracle import DenseOracle
 from support.family_inputs import possible_inputs
+from support.family_media import fuller_inputs
 from support.family_settings import ATTEMPTS, small_config
 
-LARGEST = 20_000_000  # parameters
+LARGEST = 25_000_000  # parameters
 #: Largest error, relative to the largest number of a tensor.
 TOLERANCE = 2e-4
 
@@ -61,7 +66,13 @@ def classes(family: str) -> list[str]:
         if re.fullmatch(r"MODEL_.*MAPPING_NAMES", name) and family in mapping:
             value = mapping[family]
             found.update(dict.fromkeys(value if isinstance(value, (tuple, list)) else [value]))
-    return [name for name in found if hasattr(transformers, name)]
+    return [name for name in found if name in _names()]
+
+
+@cache
+def _names() -> frozenset[str]:
+    """Return what transformers has; to ask for a name would import its module."""
+    return frozenset(dir(transformers))
 
 
 class NotBuiltError(Exception):
@@ -77,24 +88,38 @@ class NotBuiltError(Exception):
         self.reasons = reasons or [message]
 
 
+class NoForwardError(Exception):
+    """A class is made of parts, and has no forward pass of its own that takes tensors."""
+
+
 def build(family: str, model_class: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Return a tiny model in eval mode that runs, and inputs for it."""
+    forward = getattr(transformers, model_class).forward
+    if forward is torch.nn.Module.forward:
+        raise NoForwardError("it has no forward pass")
+    parameters = inspect.signature(forward).parameters
+    if "inference_session" in parameters:
+        raise NoForwardError("its forward pass takes a session, which it changes")
+    if "shared_kv_states" in parameters:
+        raise NoForwardError("its forward pass takes the keys and values of another model")
     reasons = []
     for rules in ATTEMPTS:
         try:
             make = getattr(transformers, model_class)
-            model = _random_model(make, _part_for(make, small_config(family, rules)))
+            model = _random_model(make, _part_for(make, small_config(family, rules, model_class)))
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {error}")
             continue
-        for inputs in possible_inputs(model):
+        failures = []
+        for inputs in itertools.chain(possible_inputs(model), fuller_inputs(model)):
             try:
                 run(model, inputs)
             except Exception as error:
-                reasons.append(f"does not run, {type(error).__name__}: {error}")
+                failures.append(f"does not run, {type(error).__name__}: {error}")
             else:
                 return model, inputs
-    raise NotBuiltError(reasons[0] if reasons else "no inputs are known", reasons)
+        reasons += failures or [f"no inputs are known for {', '.join(parameters)}"]
+    raise NotBuiltError(reasons[0], reasons)
 
 
 def _part_for(make: Any, config: PreTrainedConfig) -> PreTrainedConfig:
@@ -137,8 +162,9 @@ def cases(inputs: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
 class Verdict:
     """Outcome for one class.
 
-    It is ``works``, ``partly`` (some attention stays as it was), ``refused``, ``wrong``, ``error``
-    or ``not built``.
+    It is ``works``, ``given inputs`` (the same if ``sparsify`` is told inputs), ``partly`` (some
+    attention stays as it was), ``no attention``, ``refused``, ``wrong``, ``error``, ``no forward``
+    (it cannot be called by itself) or ``not built``.
     """
 
     outcome: str
@@ -183,6 +209,8 @@ def judge(family: str, model_class: str) -> Verdict:
             return _judge(family, model_class)
         except NotBuiltError as error:
             return Verdict("not built", _short(error))
+        except NoForwardError as error:
+            return Verdict("no forward", _short(error))
         except Exception as error:
             return Verdict("error", _short(f"{type(error).__name__}: {error}"))
 
@@ -200,20 +228,17 @@ def _judge(family: str, model_class: str) -> Verdict:
         with contextlib.suppress(Exception):  # some models take no mask
             dense[name] = (inputs, run(model, inputs))
     one = SparsityConfig(alpha="fixed", init_alpha=1.0)
-    needs_inputs = None
     try:
-        try:
-            report = sparsify(model, one)
-        except ValueError as error:
-            if "Pass inputs" not in str(error):
-                raise
-            report = sparsify(model, one, inputs=given)
-            needs_inputs = given
+        report, told = _make_sparse(model, given, one, dense)
     except ValueError as error:
         for inputs, expected in dense.values():
             if not _equal(run(model, inputs), expected):
                 return Verdict("wrong", "refused, and changed")
-        return Verdict("refused", _short(error))
+        if "it has no attention" not in str(error):
+            return Verdict("refused", _short(error))
+        if _attends_elsewhere(model):
+            raise NotBuiltError("its shrunken form has no attention, others have") from error
+        return Verdict("no attention", _short(error))
     mistakes = [
         f"alpha 1, {name}: {error:.1e}"
         for name, (inputs, expected) in dense.items()
@@ -225,15 +250,60 @@ def _judge(family: str, model_class: str) -> Verdict:
         for name, (inputs, expected) in dense.items()
         if not _equal(run(model, inputs), expected)
     ]
-    sparsify(model, inputs=needs_inputs)
+    sparsify(model, inputs=told)
     mistakes += _sparse_mistakes(model, {name: inputs for name, (inputs, _) in dense.items()})
     is_own = [what.endswith("(slower)") for what in report.changed.values()]
     route = "softmax" if all(is_own) else "both" if any(is_own) else "interface"
     if mistakes:
         return Verdict("wrong", "; ".join(mistakes)[:160], route)
     if report.skipped:
-        return Verdict("partly", _short(f"{len(report.skipped)} modules as they were"), route)
-    return Verdict("works", "", route)
+        return Verdict("partly", _short(_left(model, report.skipped)), route)
+    return Verdict("works" if told is None else "given inputs", "", route)
+
+
+def _make_sparse(
+    model: PreTrainedModel, given: dict[str, Any], config: SparsityConfig, dense: dict[str, Any]
+) -> tuple[SparsityReport, dict[str, Any] | None]:
+    """Make a model sparse by the inputs that leave the least as it was, those of its own if any do.
+
+    Returns:
+        The report, and the inputs that ``sparsify`` was told, None if it was not.
+    """
+    best: tuple[int, dict[str, Any] | None] | None = None
+    for inputs in itertools.chain([None, given], fuller_inputs(model)):
+        expected = run(model, inputs) if inputs is not None and inputs is not given else None
+        try:
+            report = sparsify(model, config, inputs=inputs)
+        except ValueError as error:
+            if best is None and (inputs is given or "Pass inputs" not in str(error)):
+                raise
+            continue
+        if best is None or len(report.skipped) < best[0]:
+            best = len(report.skipped), inputs
+            dense.pop("full", None)
+            if expected is not None:
+                dense["full"] = (inputs, expected)
+        if not report.skipped:
+            return report, inputs
+        restore(model)
+    told = None if best is None else best[1]
+    return sparsify(model, config, inputs=told), told
+
+
+def _attends_elsewhere(model: PreTrainedModel) -> bool:
+    """Tell whether some layers of a model may attend, those of which a small one has too few."""
+    patterns = ("layer_types", "layers_block_type", "block_types", "attn_layer_indices")
+    if not any(hasattr(model.config, x) for x in patterns):
+        return False
+    file = type(model).__module__
+    defined = [x for x in vars(sys.modules[file]).values() if isinstance(x, type)]
+    return any("Attention" in x.__name__ and x.__module__ == file for x in defined)
+
+
+def _left(model: PreTrainedModel, skipped: Mapping[str, str]) -> str:
+    """Tell which kinds of modules stay as they were, and why the first does."""
+    kinds = dict.fromkeys(type(model.get_submodule(name)).__name__ for name in skipped)
+    return f"{', '.join(kinds)} ({len(skipped)}): {next(iter(skipped.values()))}"
 
 
 def _equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
@@ -260,14 +330,12 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
         error = _error(sparse[name], expected, inputs)
         if error > 10 * TOLERANCE:
             found.append(f"alpha 1.5, {name}: {error:.1e}")
-    try:
-        again = run(_saved_and_loaded(dense), given["plain"])
-        loads = _equal(again, run(dense, given["plain"]))
-    except Exception:
-        loads = False
     # Some models do not load at this size, or come back as others, when they are dense, too.
-    if loads and not _equal(run(_saved_and_loaded(model), given["plain"]), sparse["plain"]):
-        found.append("loaded")
+    names = [x for x in ("plain", "full") if x in given and _comes_back(dense, given[x])]
+    if names:
+        loaded = _saved_and_loaded(model)
+        pairs = [(x, run(loaded, given[x]), sparse[x]) for x in names]
+        found += [f"loaded, {name}" for name, actual, x in pairs if not _equal(actual, x)]
     sees_all = getattr(model.config, "is_decoder", True) is False  # a cache is not for these
     if model.can_generate() and given["plain"].keys() == {"input_ids"} and not sees_all:
         options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
@@ -282,6 +350,14 @@ def _sparse_mistakes(model: PreTrainedModel, given: Mapping[str, dict[str, Tenso
             if not torch.equal(cached, uncached):
                 found.append("generation with a cache")
     return found
+
+
+def _comes_back(model: PreTrainedModel, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model that is saved and loaded is the same."""
+    try:
+        return _equal(run(_saved_and_loaded(model), inputs), run(model, inputs))
+    except Exception:
+        return False
 
 
 def _doubled(value: Any) -> Any:

@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
-from adasparse.integrations.huggingface.probe import text_config
+from adasparse.integrations.huggingface.probe import dummy_inputs, silent_attention, text_config
 
 _SIZES = {
     "hidden_size": 32,
@@ -68,3 +68,60 @@ def test_sound_of_a_size_that_is_not_known_asks_for_inputs():
     model = transformers.Speech2TextForConditionalGeneration(config)
     with pytest.raises(ValueError, match="Pass inputs="):
         sparsify(model, SparsityConfig())
+
+
+def test_a_module_that_is_never_called_is_no_attention():
+    class AttentionStructure(torch.nn.Module):
+        """Positions that attention asks for, as Funnel has."""
+
+    class OtherAttention(torch.nn.Module):
+        def forward(self, x):
+            return x
+
+    model = torch.nn.ModuleDict({"structure": AttentionStructure(), "other": OtherAttention()})
+    assert silent_attention(model, []) == ["other"]
+
+
+def test_images_are_as_small_as_those_of_a_backbone():
+    backbone = transformers.Dinov2Config(
+        image_size=28, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, out_indices=[1]
+    )
+    sizes = {"neck_hidden_sizes": [8], "reassemble_factors": [1], "reassemble_hidden_size": 32}
+    config = transformers.DepthAnythingConfig(backbone_config=backbone, **sizes)
+    model = transformers.DepthAnythingForDepthEstimation(config)
+    assert dummy_inputs(model)["pixel_values"].shape == (1, 3, 28, 28)
+
+
+def test_hidden_states_are_collected_once():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    config = transformers.CLIPVisionConfig(
+        image_size=16, patch_size=8, num_hidden_layers=3, **sizes
+    )
+    model = transformers.CLIPVisionModel(config).eval()
+    inputs = {"pixel_values": torch.randn(1, 3, 16, 16), "output_hidden_states": True}
+    sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0), inputs=inputs)
+    sparse = model(**inputs).hidden_states
+    restore(model)
+    dense = model(**inputs).hidden_states
+    assert len(sparse) == len(dense) == 4
+    assert all(torch.allclose(x, y, atol=1e-5) for x, y in zip(sparse, dense, strict=True))
+
+
+def test_a_model_that_picks_hidden_states_is_the_same_at_one():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    vision = transformers.CLIPVisionConfig(
+        image_size=16, patch_size=8, num_hidden_layers=3, **sizes
+    )
+    text = transformers.LlamaConfig(vocab_size=96, num_hidden_layers=1, **sizes)
+    model = transformers.LlavaModel(
+        transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_id=90)
+    ).eval()
+    ids = torch.tensor([[20, 90, 90, 90, 90, 21]])
+    inputs = {"input_ids": ids, "pixel_values": 4 * torch.randn(1, 3, 16, 16)}
+    expected = model(**inputs).last_hidden_state
+    sparsify(model, SparsityConfig(alpha="fixed", init_alpha=1.0), inputs=inputs)
+    assert torch.allclose(model(**inputs).last_hidden_state, expected, atol=1e-5)
+    restore(model)
+    assert torch.equal(model(**inputs).last_hidden_state, expected)

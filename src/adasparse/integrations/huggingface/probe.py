@@ -74,13 +74,18 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
 
     def image() -> Tensor:
         vision = getattr(config, "vision_config", config)
-        size = getattr(vision, "image_size", 224)
+        size = getattr(vision, "image_size", None)
+        if size is None:  # of any size, then; those of a backbone may be smaller than usual
+            size = getattr(getattr(vision, "backbone_config", None), "image_size", None) or 224
+            size = min(224, size if isinstance(size, int) else min(size))
         height, width = (size, size) if isinstance(size, int) else size
         return noise(1, getattr(vision, "num_channels", 3), height, width)
 
     inputs: dict[str, Tensor] = {}
     if name == "input_ids":
         inputs[name] = tokens(_SOURCE_LENGTH)
+        if type(model).__name__.endswith("ForMultipleChoice"):
+            inputs[name] = inputs[name].unsqueeze(1).repeat(1, 2, 1)
         # Two towers, as CLIP; a language model with images would need tokens that stand for them.
         has_tokens = any(hasattr(config, f"image_token_{x}") for x in ("id", "index"))
         if hasattr(config, "vision_config") and not model.can_generate() and not has_tokens:
@@ -100,7 +105,12 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
             f"sparsify() runs the model once to see which modules attend; {type(model).__name__} "
             f"takes {name!r}, for which there is no dummy. Pass inputs={{{name!r}: ...}}."
         )
-    if config.is_encoder_decoder:
+    end = getattr(text_config(config), "eos_token_id", None)
+    if config.is_encoder_decoder and type(model).__name__.endswith("ForSequenceClassification"):
+        # It classifies what the decoder makes of the last token of the text, an end.
+        if name == "input_ids" and isinstance(end, int):
+            inputs[name][:, -1] = end
+    elif config.is_encoder_decoder:
         inputs["decoder_input_ids"] = tokens(_TARGET_LENGTH)
     return inputs
 
@@ -141,8 +151,22 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                 _set_back(vars(config), attributes)
 
 
+#: What a module has its parts and hooks in. Transformers adds hooks that collect hidden states in
+#: the first forward pass that asks for them, and an attribute of the model that says so.
+_PARTS = (
+    "_modules",
+    "_parameters",
+    "_buffers",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+
+
 def _children(module: nn.Module) -> dict[str, dict[str, Any]]:
-    return {x: dict(vars(module)[x]) for x in ("_modules", "_parameters", "_buffers")}
+    return {x: dict(vars(module)[x]) for x in _PARTS if x in vars(module)}
 
 
 def _set_back(current: dict[str, Any], saved: dict[str, Any]) -> None:
@@ -375,7 +399,11 @@ def _agree(x: Tensor, y: Tensor, masks: list[Tensor], needs_mask: bool) -> bool:
 def silent_attention(model: nn.Module, called: Iterable[str]) -> list[str]:
     """Return modules that look like attention and took no part in any call."""
     called = [*called]
-    looks = [name for name, module in model.named_modules() if looks_like_attention(module)]
+    looks = [
+        name
+        for name, module in model.named_modules()
+        if looks_like_attention(module) and type(module).forward is not nn.Module.forward
+    ]
 
     def is_related(name: str, other: str) -> bool:
         return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from adasparse.integrations.huggingface.heads import CHILD, SparseHeads
 #: Functions that normalize scores; each takes the dimension as its second argument.
 _SOFTMAX = (torch.softmax, Tensor.softmax, functional.softmax)
 _SDPA = functional.scaled_dot_product_attention
+_MULTI_HEAD: Any = functional.multi_head_attention_forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,17 @@ def _by_head(alpha: float | Tensor, scores: Tensor) -> float | Tensor:
     return with_bound(alpha.reshape(-1, 1, 1), highest)
 
 
+@cache
+def _open_multi_head() -> Callable[..., Any]:
+    """Return PyTorch's multi-head attention as code whose own calls a mode is asked about.
+
+    The function itself asks the mode about the whole of it, once more wherever it is called.
+    """
+    asks_nobody = {**_MULTI_HEAD.__globals__, "has_torch_function": lambda _: False}
+    name, defaults = _MULTI_HEAD.__name__, _MULTI_HEAD.__defaults__
+    return FunctionType(_MULTI_HEAD.__code__, asks_nobody, name, defaults)
+
+
 class _EntmaxForSoftmax(TorchFunctionMode):
     """Replaces what a module normalizes its scores with."""
 
@@ -127,6 +140,9 @@ class _EntmaxForSoftmax(TorchFunctionMode):
                 return self._normalize(scores, dim, dtype)
         if func is _SDPA:
             return self._attend(*args, **kwargs)
+        if func is _MULTI_HEAD:
+            with self:
+                return _open_multi_head()(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _normalize(self, scores: Tensor, dim: int | None, dtype: torch.dtype | None) -> Tensor:
@@ -249,6 +265,9 @@ class SeeNormalizations(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func is _MULTI_HEAD:
+            with self:
+                return _open_multi_head()(*args, **kwargs)
         output = func(*args, **kwargs)
         if func in _SOFTMAX:
             scores, dim, _ = _softmax_arguments(*args, **kwargs)
