@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 import adasparse.integrations.huggingface as _sparse_models  # noqa: F401  # Auto classes know them
 import adasparse.longcontext as _long_models  # noqa: F401
 from adasparse.training.callbacks import read_log
-from adasparse.training.loading import load_config, load_model, load_tokenizer
+from adasparse.training.loading import check_vocabulary, load_config, load_model, load_tokenizer
 from adasparse.training.recipe_file import load_yaml
 
 #: Endings of the names of model classes, and the Auto classes that load them.
@@ -78,6 +78,7 @@ def load_run(folder: str | Path, *, name: str | None = None) -> Run:
         )
     model = load_model(getattr(transformers, _auto_class(load_config(folder))), folder)
     tokenizer = load_tokenizer(folder)
+    check_vocabulary(model, tokenizer, folder)
     return Run(
         name=name or folder.resolve().name,
         folder=folder,

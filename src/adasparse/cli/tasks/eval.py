@@ -6,23 +6,9 @@ from typing import Annotated
 
 import typer
 
-from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
-from adasparse.cli.tasks.options import Lengths, MaxFactor
+from adasparse.cli.common import hush_transformers, user_errors
+from adasparse.cli.tasks.options import MOST_LENGTH, Lengths, MaxFactor, parse_lengths
 from adasparse.cli.training import AsJson, message_console
-
-#: Largest length without --force: beyond it one example takes hours.
-MOST_LENGTH = 2**20
-
-
-def check_lengths(lengths: list[int], *, force: bool) -> None:
-    """Refuse lengths that would take hours, unless the user insists."""
-    longest = max(lengths)
-    if longest > MOST_LENGTH and not force:
-        times = (longest / MOST_LENGTH) ** 2
-        raise ValueError(
-            f"--lengths must be at most {MOST_LENGTH:,}; got {longest:,}, whose attention takes "
-            f"about {times:,.0f} times as long. Add --force to do it all the same."
-        )
 
 
 def evaluate(
@@ -53,8 +39,9 @@ def evaluate(
         if lengths is None:
             wanted = length_multiples(task_recipe(run), max_factor)
         else:
-            wanted = parse_numbers(lengths)
-            check_lengths(wanted, force=force)
+            wanted = parse_lengths(
+                lengths, force=force, advice=" Add --force to do it all the same."
+            )
         console = message_console()
         with Progress(console=console, transient=True) as bar:
             line = bar.add_task("scoring", total=len(set(wanted)))

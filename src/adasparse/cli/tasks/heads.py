@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
-from adasparse.cli.tasks.options import Lengths, MaxFactor
+from adasparse.cli.common import hush_transformers, user_errors
+from adasparse.cli.tasks.options import Lengths, MaxFactor, parse_lengths
 from adasparse.cli.training import AsJson, message_console
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def heads(
         from adasparse.analysis.figures import write_dispersion
 
         hush_transformers()
-        wanted = None if lengths is None else parse_numbers(lengths)
+        wanted = None if lengths is None else parse_lengths(lengths)
         plan = plan_lengths(runs, wanted, max_factor=max_factor)
         with Progress(console=message_console(), transient=True) as bar:
             line = bar.add_task("measuring", total=sum(map(len, plan.values())))

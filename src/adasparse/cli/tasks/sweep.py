@@ -8,7 +8,7 @@ import typer
 
 from adasparse.cli.common import hush_transformers, parse_numbers, user_errors
 from adasparse.cli.tasks.eval import render
-from adasparse.cli.tasks.options import Lengths, MaxFactor
+from adasparse.cli.tasks.options import Lengths, MaxFactor, parse_lengths
 from adasparse.cli.training import AsJson, Changes, Recipe, message_console
 
 
@@ -51,7 +51,7 @@ def sweep(
             positions=positions or [base.positions],  # type: ignore[arg-type]
             seeds=[base.seed] if seeds is None else parse_numbers(seeds),
         )
-        wanted = length_multiples(base, max_factor) if lengths is None else parse_numbers(lengths)
+        wanted = length_multiples(base, max_factor) if lengths is None else parse_lengths(lengths)
         console = message_console()
         results = []
         for number, each in enumerate(recipes, 1):
