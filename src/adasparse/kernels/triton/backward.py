@@ -6,7 +6,8 @@
 
 With g the gradient with respect to the weights, sigma = -dp/dc and S its sum,
 dS = sigma (g - delta), where delta = sum(sigma g) / S = <dO, sum(sigma V) / S>. The forward saved
-the second factor.
+the second factor, but for alpha above 2: there sigma has no bound at the edge of the support, where
+g - delta is all rounding unless both come from the same products, see ``steep_deltas``.
 """
 
 import triton
@@ -15,7 +16,7 @@ import triton.language as tl
 from adasparse.kernels.triton.dropout import is_kept, row_keys
 from adasparse.kernels.triton.forward import inner_bits, load_eps, open_task, words_of
 from adasparse.kernels.triton.interpreter import dot, narrow
-from adasparse.kernels.triton.maps import NOWHERE, weights, weights_by_alpha
+from adasparse.kernels.triton.maps import GENERAL, NOWHERE, weights, weights_by_alpha
 from adasparse.kernels.triton.tiles import (
     by_dot,
     decode,
@@ -34,6 +35,34 @@ from adasparse.kernels.triton.tiles import (
     store_rows,
 )
 from adasparse.kernels.triton.words import count_bits, low_bits, lowest_bit
+
+
+@triton.jit
+def steep_deltas(
+    q, do, c, eps, key0, key1, threshold, head, first, blocks, words, factors, FLAGS: tl.constexpr
+):
+    """``sum(sigma g) / S`` of each row by a pass over the mask, for alpha above 2."""
+    total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    if FLAGS.has_sinks:
+        _p, slope = weights(head.sink, c, eps, head.unit, FLAGS.kind)
+    for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
+        rest = tl.load(words + w)
+        for _ in range(0, count_bits(rest)):
+            bit, place = lowest_bit(rest)
+            rest = rest ^ bit
+            first_key = (w * 32 + place) * FLAGS.block_n
+            k = load_keys(head, first_key, FLAGS)
+            v = load_values(head, first_key, FLAGS)
+            s = score_tile(q, k, head, first, first_key, FLAGS, True)
+            g = dot(do, tl.trans(v), None, FLAGS.precision)
+            if FLAGS.has_dropout:
+                j = first_key + tl.arange(0, FLAGS.block_n)
+                g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
+            _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+            total += tl.sum(sigma * g, 1)
+            slope += tl.sum(sigma, 1)
+    return total / tl.where(slope == 0.0, 1.0, slope)
 
 
 @triton.jit
@@ -64,6 +93,9 @@ def query_kernel(
     rows = first_row(head, task.bh, FLAGS) + i
     eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
     c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
+    key0 = None
+    key1 = None
+    threshold = None
     if FLAGS.has_dropout:
         key0, key1 = row_keys(tl.load(inputs.seed), dropout_rows(head, task.bh, i, FLAGS))
         threshold = decode(sizes.drop_threshold).to(tl.uint32)
@@ -74,9 +106,15 @@ def query_kernel(
     average = load_rows(mean + at, head.dim_v, first, head.num_q, head.dim_v,
                         FLAGS.block_m, FLAGS.e, FLAGS.has_pad_v)  # fmt: skip
     delta = tl.sum(do.to(tl.float32) * average.to(tl.float32), 1)
-    tl.store(deltas + rows, delta, mask=exists)
     blocks = key_blocks(head, first, FLAGS)
     words = words_of(words, task, size(sizes.num_k), FLAGS)
+    if FLAGS.kind >= GENERAL:
+        if tl.max(eps, 0) > 1.0:
+            steep = steep_deltas(
+                q, do, c, eps, key0, key1, threshold, head, first, blocks, words, factors, FLAGS
+            )
+            delta = tl.where(eps > 1.0, steep, delta)
+    tl.store(deltas + rows, delta, mask=exists)
     dq = tl.full((FLAGS.block_m, FLAGS.d), 0.0, tl.float32)
     dalpha = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     dslope = tl.full((FLAGS.block_m,), 0.0, tl.float32)

@@ -243,7 +243,8 @@ def output_kernel(
         inputs: As for ``threshold_kernel``, as are ``normalizers`` and ``words``. If IS_SAVED,
             the normalizers take another step.
         out: ``(b h, q, e)``.
-        mean: ``(b h, q, e)``, the values averaged with weights sigma; written if IS_SAVED.
+        mean: ``(b h, q, e)``, the values averaged with weights sigma; written if IS_SAVED. Zeros
+            above alpha = 2.
     """
     task = open_task(sizes, FLAGS)
     if FLAGS.is_mixed:
@@ -301,6 +302,7 @@ def output_kernel(
         is_steep = eps > 1.0
         acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
         delta = tl.where(is_steep, 0.0, delta)
+        acc_sigma = tl.where(is_steep[:, None], 0.0, acc_sigma)  # float16 may have overflowed
     at = first_row(head, task.bh, FLAGS) * head.dim_v
     acc -= delta[:, None] * acc_sigma
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
