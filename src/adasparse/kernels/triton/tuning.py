@@ -86,6 +86,13 @@ def target_of(device: torch.device) -> str:
     return {9: "sm_90", 10: "sm_100", 11: "sm_100"}.get(major, "sm_80")
 
 
+def has_tf32(device: torch.device) -> bool:
+    """Whether Triton multiplies in TF32 there; of AMD's GPUs it does on the MI300 alone."""
+    if device.type != "cuda" or torch.version.hip is None:
+        return True
+    return torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942")
+
+
 def tiles_for(target: str, d: int, dtype: torch.dtype, *, num_options: int = 0) -> Tiles:
     """Tiles for the larger of the two padded head sizes, 256 at most.
 
