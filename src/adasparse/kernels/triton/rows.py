@@ -93,9 +93,11 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
     high = low + 1.0 / tl.maximum(eps, 1e-20)
     # Up to alpha 1.5 the next step is about the square of this one, relative to the weights.
     bound = tl.where(eps > 0.51, tl.where(eps > 1.0, 1e-7, 1e-6), 1e-3)
+    # Tensors that the loop changes come before its counters: Triton 3.7 drops a counter that only
+    # the condition reads, and fails to compile with tensors after it.
+    rest = tl.full((ROWS,), 0.0, tl.float32)
     is_far = 1
     count = 0
-    rest = tl.full((ROWS,), 0.0, tl.float32)
     while (is_far > 0) & (count < 40):
         lane_total = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         lane_slope = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -197,8 +199,11 @@ def entmax_backward_kernel(
 
 
 def row_tiles(n: int) -> dict[str, int]:
-    """Tile of rows: many short ones or part of a long one; two variants in all."""
-    return {"ROWS": 16, "BLOCK": 128} if n <= 256 else {"ROWS": 1, "BLOCK": 2048}
+    """Tile of rows: several short ones or part of a long one; two variants in all.
+
+    No thread has more than 8 entries of a tile: with 16 the general map spills registers.
+    """
+    return {"ROWS": 8, "BLOCK": 128} if n <= 256 else {"ROWS": 1, "BLOCK": 2048}
 
 
 def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> dict[str, Any]:
@@ -215,7 +220,8 @@ def run_rows(kernel: Any, shape: torch.Size, arguments: dict[str, Any]) -> None:
     tiles = row_tiles(n)
     programs = -(-num_rows // tiles["ROWS"])
     named = {**arguments, **tiles, "num_rows": num_rows, "n": n}
-    launch.run(kernel, programs, warps=4, stages=1, **named)
+    warps = tiles["ROWS"] * tiles["BLOCK"] // 256
+    launch.run(kernel, programs, warps=warps, stages=1, **named)
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:
