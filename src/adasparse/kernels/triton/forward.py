@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from adasparse.kernels.triton.arguments import decode, size
 from adasparse.kernels.triton.dropout import is_kept, row_keys
+from adasparse.kernels.triton.heads import dropout_rows, first_row, key_blocks, open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import (
     ENTMAX15,
@@ -30,19 +32,8 @@ from adasparse.kernels.triton.maps import (
     solve_lanes,
     weights,
 )
-from adasparse.kernels.triton.tiles import (
-    decode,
-    dropout_rows,
-    first_row,
-    key_blocks,
-    load_keys,
-    load_queries,
-    load_values,
-    open_head,
-    score_tile,
-    size,
-    store_rows,
-)
+from adasparse.kernels.triton.scores import score_tile
+from adasparse.kernels.triton.tiles import load_keys, load_queries, load_values, store_rows
 from adasparse.kernels.triton.words import any_bits, count_bits, low_bits, lowest_bit
 
 
@@ -104,7 +95,7 @@ def threshold_kernel(
     """Normalizer of each row and mask of each block of queries.
 
     Args:
-        inputs: ``tiles.Inputs``; with ``sizes``, ``strides`` and ``factors`` the problem.
+        inputs: ``arguments.Inputs``; with ``sizes``, ``strides`` and ``factors`` the problem.
         step_bound: Length of a step of Newton's method, in units of scores, after which the rest
             is left to the correction of the output.
         normalizers: ``(b h, q)`` in float32.

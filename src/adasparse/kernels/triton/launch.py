@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem
 from adasparse.kernels.triton import tuning
-from adasparse.kernels.triton.tiles import Factors, Flags, Inputs, Sizes, Strides, encode
+from adasparse.kernels.triton.arguments import Factors, Flags, Inputs, Sizes, Strides, encode
 
 #: Values of alpha that have a map of their own; the others take number 3 or, on CUDA, 4.
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
