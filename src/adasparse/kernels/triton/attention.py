@@ -154,7 +154,7 @@ def attention_backward(
     if flags.kind >= 3 and not (is_readable(problem.alpha) and float(problem.alpha) <= 2):
         chosen.run(
             backward.steep_kernel,
-            "query_general",
+            "steep",
             call.blocks[0] * b * h,
             saved.normalizers,
             saved.words,
