@@ -198,12 +198,14 @@ def entmax_backward_kernel(
         tl.store(by_alpha + row, tl.sum(lane_alpha, 1), mask=exists)
 
 
-def row_tiles(n: int) -> dict[str, int]:
-    """Tile of rows: several short ones or part of a long one; two variants in all.
+def row_tiles(n: int, kind: int) -> tuple[dict[str, int], int]:
+    """Tile of rows, several short ones or part of a long one, and its warps.
 
-    No thread has more than 8 entries of a tile: with 16 the general map spills registers.
+    Two variants of each map; the general one, which takes more registers, has fewer rows.
     """
-    return {"ROWS": 8, "BLOCK": 128} if n <= 256 else {"ROWS": 1, "BLOCK": 2048}
+    if n > 256:
+        return {"ROWS": 1, "BLOCK": 2048}, 8
+    return ({"ROWS": 8, "BLOCK": 128}, 8) if kind >= 3 else ({"ROWS": 16, "BLOCK": 128}, 4)
 
 
 def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> dict[str, Any]:
@@ -217,10 +219,9 @@ def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> d
 def run_rows(kernel: Any, shape: torch.Size, arguments: dict[str, Any]) -> None:
     """Launch a kernel over the rows of ``shape``, two-dimensional."""
     num_rows, n = shape
-    tiles = row_tiles(n)
+    tiles, warps = row_tiles(n, arguments["KIND"])
     programs = -(-num_rows // tiles["ROWS"])
     named = {**arguments, **tiles, "num_rows": num_rows, "n": n}
-    warps = tiles["ROWS"] * tiles["BLOCK"] // 256
     launch.run(kernel, programs, warps=warps, stages=1, **named)
 
 
