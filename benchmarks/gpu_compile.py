@@ -2,7 +2,7 @@
 
 No GPU is needed. Results are kept in ``results/gpu/compile.json`` with a hash of what each kernel
 was compiled from, so a run compiles what has changed since the last one, and an interrupted run
-continues. About 590 compilations of 1 to 5 seconds, on one core:
+continues. About 1,130 compilations of 1 to 5 seconds, on one core:
 
     python benchmarks/gpu_compile.py            # all
     python benchmarks/gpu_compile.py float32    # one dtype
@@ -16,20 +16,43 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from gpu_problems import DTYPES, MAPS, launches, problem, with_every_option
+from gpu_problems import (
+    DTYPES,
+    MAPS,
+    decoding_launches,
+    launches,
+    most_rows,
+    problem,
+    row_launches,
+    with_every_option,
+)
 
 from adasparse.kernels.triton import ahead, tuning
 
 RESULTS = Path(__file__).parent / "results" / "gpu" / "compile.json"
 DIMS = (64, 128, 256)
-KERNELS = ("threshold", "output", "softmax", "query", "key_value")
+KERNELS = ("threshold", "output", "softmax", "steep", "query", "key_value")
 #: Rows of the general map with every option, and the head sizes that they are compiled for.
 OPTIONS = "general, all options"
 OPTION_DIMS = (128, 64)
+#: Rows of decoding: the smallest tile of queries, and the largest of a head size and dtype.
+DECODING = ("decoding, few rows", "decoding, most rows")
+DECODING_KERNELS = ("scores", "values")
+#: The two tiles of rows, and a length that takes each.
+ROWS = {"short rows": 200, "long rows": 32000}
+ROW_KERNELS = ("entmax", "entmax_backward", "loss", "loss_backward")
+Variants = Iterator[tuple[str, str, ahead.Call]]
 
 
-def variants(dtypes: list[str]) -> Iterator[tuple[str, str, ahead.Call]]:
-    """Key, target and launch of each row of the table."""
+def variants(dtypes: list[str]) -> Variants:
+    """Key, target and launch of each row of the tables."""
+    yield from attention_variants(dtypes)
+    yield from decoding_variants(dtypes)
+    yield from row_variants(dtypes)
+
+
+def attention_variants(dtypes: list[str]) -> Variants:
+    """The same for attention, forward and backward."""
     for dtype, dim, name, target in product(dtypes, DIMS, MAPS, tuning.TARGETS):
         for call in launches(target, problem(dim, DTYPES[dtype], MAPS[name])):
             kernel = call.name.removesuffix("_kernel")
@@ -40,7 +63,7 @@ def variants(dtypes: list[str]) -> Iterator[tuple[str, str, ahead.Call]]:
         yield from variants_with_every_option()
 
 
-def variants_with_every_option() -> Iterator[tuple[str, str, ahead.Call]]:
+def variants_with_every_option() -> Variants:
     """The same for every option at once, with alpha and all gradients, in bfloat16."""
     for dim, target in product(OPTION_DIMS, tuning.TARGETS):
         attention = with_every_option(problem(dim, DTYPES["bfloat16"], None))
@@ -50,6 +73,39 @@ def variants_with_every_option() -> Iterator[tuple[str, str, ahead.Call]]:
                 yield f"{target} bfloat16 {dim} {OPTIONS} {kernel}", target, call
 
 
+def decoding_variants(dtypes: list[str]) -> Variants:
+    """The same for decoding, whose rows ``row_variants`` has in float32."""
+    for dtype, dim, target in product(dtypes, DIMS, tuning.TARGETS):
+        for name, rows in zip(DECODING, (4, most_rows(dim, DTYPES[dtype])), strict=True):
+            for call in decoding_launches(target, dim, DTYPES[dtype], rows):
+                kernel = call.name.removesuffix("_kernel")
+                if kernel in DECODING_KERNELS:
+                    yield f"{target} {dtype} {dim} {name} {kernel}", target, call
+
+
+def row_variants(dtypes: list[str]) -> Variants:
+    """The same for ``entmax`` and its loss."""
+    for dtype, name, (rows, length), target in product(dtypes, MAPS, ROWS.items(), tuning.TARGETS):
+        calls = row_launches(target, DTYPES[dtype], MAPS[name], num_rows=64, length=length)
+        for call in calls:
+            yield (
+                f"{target} {dtype} {rows} {name} {call.name.removesuffix('_kernel')}",
+                target,
+                call,
+            )
+
+
+def settings(call: ahead.Call) -> dict[str, object]:
+    """What ``tuning`` chose for a launch: rows and keys of a tile, warps and stages."""
+    constants = call.constants
+    if "BLOCK" in constants:
+        blocks = [constants["ROWS"], constants["BLOCK"]]
+    else:
+        flags = constants["FLAGS"]
+        blocks = [constants.get("ROWS", flags.block_m), flags.block_n]
+    return {"blocks": blocks, "warps": call.warps, "stages": call.stages}
+
+
 def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
     """Rows of the table; those that were never compiled come first."""
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -57,9 +113,7 @@ def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
         fingerprint = call.fingerprint(target)
         if found.get(key, {}).get("hash") == fingerprint:
             continue
-        flags = call.constants["FLAGS"]
-        row = {"blocks": [flags.block_m, flags.block_n], "warps": call.warps}
-        row |= {"stages": call.stages, "hash": fingerprint}
+        row = {**settings(call), "hash": fingerprint}
         start = time.process_time()
         try:
             row.update(vars(ahead.resources(call.compile(target))))
@@ -77,13 +131,35 @@ def compile_all(dtypes: list[str]) -> dict[str, dict[str, object]]:
 
 
 def table(found: dict[str, dict[str, object]]) -> str:
+    """Table of attention in Markdown."""
+    keys = product(DTYPES, DIMS, (*MAPS, OPTIONS), (*KERNELS, "mask"))
+    return _table(found, ("dtype", "d", "map", "kernel"), keys)
+
+
+def decoding_table(found: dict[str, dict[str, object]]) -> str:
+    """Table of decoding in Markdown."""
+    keys = product(DTYPES, DIMS, DECODING, DECODING_KERNELS)
+    return _table(found, ("dtype", "d", "step", "kernel"), keys)
+
+
+def row_table(found: dict[str, dict[str, object]]) -> str:
+    """Table of ``entmax`` and its loss in Markdown."""
+    return _table(
+        found, ("dtype", "rows", "map", "kernel"), product(DTYPES, ROWS, MAPS, ROW_KERNELS)
+    )
+
+
+def _table(
+    found: dict[str, dict[str, object]], heads: tuple[str, ...], keys: Iterator[tuple[object, ...]]
+) -> str:
     """Registers / spills / KiB of shared memory, one column for each target."""
     lines = [
-        "| dtype | d | blocks | map | kernel | " + " | ".join(tuning.TARGETS) + " |",
-        "|---" * (5 + len(tuning.TARGETS)) + "|",
+        "| " + " | ".join((*heads, "blocks", *tuning.TARGETS)) + " |",
+        "|---" * (len(heads) + 1 + len(tuning.TARGETS)) + "|",
     ]
-    for dtype, dim, name, kernel in product(DTYPES, DIMS, (*MAPS, OPTIONS), (*KERNELS, "mask")):
-        rows = [found.get(f"{target} {dtype} {dim} {name} {kernel}") for target in tuning.TARGETS]
+    for key in keys:
+        names = list(map(str, key))
+        rows = [found.get(" ".join([target, *names])) for target in tuning.TARGETS]
         if not any(rows):
             continue
         cells = [
@@ -92,13 +168,14 @@ def table(found: dict[str, dict[str, object]]) -> str:
             for row in rows
         ]  # fmt: skip
         blocks = ", ".join(dict.fromkeys("×".join(map(str, row["blocks"])) for row in rows if row))
-        lines.append(f"| {dtype} | {dim} | {blocks} | {name} | {kernel} | {' | '.join(cells)} |")
+        lines.append("| " + " | ".join((*names, blocks, *cells)) + " |")
     return "\n".join(lines)
 
 
 def main() -> None:
     if sys.argv[1:] == ["--table"]:
-        print(table(json.loads(RESULTS.read_text())))
+        found = json.loads(RESULTS.read_text())
+        print(table(found), decoding_table(found), row_table(found), sep="\n\n")
         return
     found = compile_all(sys.argv[1:] or list(DTYPES))
     spilled = sorted(key for key, row in found.items() if row.get("spills") or "error" in row)

@@ -14,18 +14,25 @@ import gpu_roofline
 PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
 
 
-def main() -> None:
+def updated(page: str) -> str:
+    """Page with the tables of the results."""
+    compiled = json.loads(gpu_compile.RESULTS.read_text())
     instructions = json.loads(gpu_instructions.RESULTS.read_text())
     tables = {
-        "compile": gpu_compile.table(json.loads(gpu_compile.RESULTS.read_text())),
+        "compile": gpu_compile.table(compiled),
+        "decoding": gpu_compile.decoding_table(compiled),
+        "rows": gpu_compile.row_table(compiled),
         "instructions": gpu_instructions.table(instructions),
         "roofline": gpu_roofline.table(),
     }
-    text = PAGE.read_text()
     for name, table in tables.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        text = re.sub(f"{begin}.*?{end}", f"{begin}\n\n{table}\n\n{end}", text, flags=re.S)
-    PAGE.write_text(text)
+        page = re.sub(f"{begin}.*?{end}", f"{begin}\n\n{table}\n\n{end}", page, flags=re.S)
+    return page
+
+
+def main() -> None:
+    PAGE.write_text(updated(PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Attention problems without data, and the launches that they lead to."""
+"""Problems without data, and the launches that they lead to."""
 
 from dataclasses import replace
 
 import torch
 
-from adasparse.kernels.problem import AttentionProblem
-from adasparse.kernels.triton import ahead, tuning
+from adasparse.kernels.problem import AttentionProblem, LossProblem
+from adasparse.kernels.triton import ahead, decode, tuning
 from adasparse.kernels.triton.attention import attention_backward, attention_forward
+from adasparse.kernels.triton.losses import loss_backward, loss_forward
+from adasparse.kernels.triton.rows import entmax_backward, entmax_forward
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 #: Names of the maps, and the float alpha that selects each; None is a tensor per head.
@@ -99,4 +101,38 @@ def launches(
     with ahead.recorded(target, tiles) as calls:
         out, saved = attention_forward(attention, keep=True)
         attention_backward(attention, saved, torch.empty_like(out), frozenset(needs))
+    return calls
+
+
+def most_rows(dim: int, dtype: torch.dtype) -> int:
+    """Most rows of a tile of decoding: queries times query heads per key head."""
+    return min(decode.MAX_ROWS, decode.MAX_BYTES // (dim * dtype.itemsize))
+
+
+def decoding_launches(target: str, dim: int, dtype: torch.dtype, rows: int) -> list[ahead.Call]:
+    """Launches of a step of decoding with ``rows`` rows, a multiple of 4, for each key head."""
+    plain = problem(dim, dtype, 1.5)
+    b, g, _, _ = plain.key.shape
+    query = plain.query.new_empty(b, g * rows // 4, 4, dim)
+    with ahead.recorded(target) as calls:
+        attention_forward(replace(plain, query=query), keep=False)
+    return calls
+
+
+def row_launches(
+    target: str, dtype: torch.dtype, alpha: float | None, *, num_rows: int, length: int
+) -> list[ahead.Call]:
+    """Launches of ``entmax`` and its loss, forward and backward; ``alpha`` None is one a row."""
+    scores = torch.empty(num_rows, length, dtype=dtype, device="meta")
+    alphas = torch.empty(num_rows, dtype=torch.float64, device="meta")
+    if alpha is not None:
+        alphas = torch.tensor(alpha, dtype=torch.float64)
+    index = torch.empty(num_rows, dtype=torch.int64, device="meta")
+    losses = LossProblem(scores=scores, alpha=alphas, index=index)
+    is_tensor = alpha is None
+    with ahead.recorded(target) as calls:
+        weights = entmax_forward(scores, alphas)
+        entmax_backward(weights, weights, alphas, with_alpha=is_tensor)
+        loss, saved = loss_forward(losses)
+        loss_backward(losses, saved, loss, with_alpha=is_tensor)
     return calls

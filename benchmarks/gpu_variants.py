@@ -17,14 +17,12 @@ from gpu_problems import (
     packed,
     packed_with_every_option,
     problem,
+    row_launches,
     with_every_option,
 )
 
-from adasparse.kernels.problem import LossProblem
 from adasparse.kernels.triton import ahead
 from adasparse.kernels.triton.attention import attention_forward
-from adasparse.kernels.triton.losses import loss_backward, loss_forward
-from adasparse.kernels.triton.rows import entmax_backward, entmax_forward
 
 RESULTS = Path(__file__).parent / "results" / "gpu" / "variants.json"
 LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 1000, 1024, 4096, 5000, 65536)
@@ -69,18 +67,7 @@ def _named(found: dict[str, list[ahead.Call]]) -> list[ahead.Call]:
 
 
 def row_calls(alpha: float | None, heads: int, length: int) -> list[ahead.Call]:
-    scores = torch.empty(heads, length, dtype=torch.bfloat16, device="meta")
-    alphas = torch.empty(heads, dtype=torch.float64, device="meta")
-    if alpha is not None:
-        alphas = torch.tensor(alpha, dtype=torch.float64)
-    index = torch.empty(heads, dtype=torch.int64, device="meta")
-    losses = LossProblem(scores=scores, alpha=alphas, index=index)
-    is_tensor = alpha is None
-    with ahead.recorded(TARGET) as calls:
-        weights = entmax_forward(scores, alphas)
-        entmax_backward(weights, weights, alphas, with_alpha=is_tensor)
-        loss, saved = loss_forward(losses)
-        loss_backward(losses, saved, loss, with_alpha=is_tensor)
+    calls = row_launches(TARGET, torch.bfloat16, alpha, num_rows=heads, length=length)
     for call in calls:
         call.constants["options"] = "long rows" if length > 256 else "short rows"
     return calls

@@ -18,6 +18,7 @@ from adasparse.functional.backends import BACKENDS
 pytest.importorskip("triton")
 
 from adasparse.kernels.triton import ahead, interpreter, tuning, unsupported
+from adasparse.kernels.triton.launch import encode, precision_of
 
 pytestmark = pytest.mark.skipif(
     bool(interpreter.IS_INTERPRETED), reason="the interpreter compiles nothing"
@@ -199,6 +200,13 @@ def test_strides_within_reach_are_kept():
     assert {c.arguments[0].query.stride() for c in launched(run)} == {(64, 16, 128, 1)}
 
 
+@pytest.mark.parametrize("window", [(2**31 - 1, 2**31 - 1), (2**62, 2**40)], ids=str)
+def test_windows_that_reach_everything_are_counted_in_32_bits(window):
+    for call in launched(lambda: entmax_attention(*tensors(q=17, k=30), window=window)):
+        sizes = call.arguments[1]
+        assert (sizes.left, sizes.right) == (encode(47), encode(47)), call.name
+
+
 @pytest.mark.parametrize("precision", ["tf32", "ieee"])
 def test_products_follow_the_switch_of_pytorch(precision):
     matmul = torch.backends.cuda.matmul
@@ -211,6 +219,18 @@ def test_products_follow_the_switch_of_pytorch(precision):
     finally:
         matmul.fp32_precision = before
     assert {c.constants["FLAGS"].precision for c in calls} == {precision}
+
+
+@pytest.mark.parametrize(("architecture", "is_able"), [("gfx942:xnack-", True), ("gfx90a", False)])
+def test_tf32_is_asked_for_where_triton_has_it(monkeypatch, architecture, is_able):
+    # On other GPUs of AMD Triton fails to compile a product in TF32.
+    properties = SimpleNamespace(gcnArchName=architecture)
+    switch = SimpleNamespace(fp32_precision="tf32")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", switch)
+    found = precision_of(torch.float32, torch.device("cuda"))
+    assert found == ("tf32" if is_able else "ieee")
 
 
 @pytest.mark.parametrize(

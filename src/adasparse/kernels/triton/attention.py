@@ -8,8 +8,8 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem
 from adasparse.kernels.triton import backward, decode, forward, launch
-from adasparse.kernels.triton.launch import Launch, prepare
-from adasparse.kernels.triton.tiles import encode
+from adasparse.kernels.triton.arguments import encode
+from adasparse.kernels.triton.launch import Launch, is_readable, prepare
 from adasparse.kernels.triton.words import transpose_kernel
 
 #: Length of the last step of Newton's method before the output pass, by what a dtype can show.
@@ -150,6 +150,18 @@ def attention_backward(
     by_slope = empty_rows() if "slopes" in needs else None
     by_sink = empty_rows() if "sinks" in needs else None
     chosen = call.with_general_map(problem.alpha) if by_alpha is not None else call
+    flags = chosen.flags._replace(is_mixed=False)
+    if flags.kind >= 3 and not (is_readable(problem.alpha) and float(problem.alpha) <= 2):
+        chosen.run(
+            backward.steep_kernel,
+            "steep",
+            call.blocks[0] * b * h,
+            saved.normalizers,
+            saved.words,
+            grad,
+            deltas,
+            FLAGS=flags,
+        )
     chosen.run(
         backward.query_kernel,
         "query_general" if chosen.flags.kind >= 3 else "query",
@@ -163,7 +175,7 @@ def attention_backward(
         by_alpha,
         by_slope,
         by_sink,
-        FLAGS=chosen.flags._replace(is_mixed=False),
+        FLAGS=flags,
     )
     by_key, by_value = (
         empty(x.shape, dtype=x.dtype, device=device) for x in (problem.key, problem.value)

@@ -6,34 +6,79 @@
 
 With g the gradient with respect to the weights, sigma = -dp/dc and S its sum,
 dS = sigma (g - delta), where delta = sum(sigma g) / S = <dO, sum(sigma V) / S>. The forward saved
-the second factor.
+the second factor, but for alpha above 2: there sigma has no bound at the edge of the support, where
+g - delta is all rounding unless both come from the same products, see ``steep_kernel``.
 """
 
 import triton
 import triton.language as tl
 
+from adasparse.kernels.triton.arguments import decode, size
 from adasparse.kernels.triton.dropout import is_kept, row_keys
 from adasparse.kernels.triton.forward import inner_bits, load_eps, open_task, words_of
+from adasparse.kernels.triton.heads import dropout_rows, first_row, key_blocks, open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
-from adasparse.kernels.triton.maps import NOWHERE, weights, weights_by_alpha
+from adasparse.kernels.triton.maps import GENERAL, NOWHERE, weights, weights_by_alpha
+from adasparse.kernels.triton.scores import by_dot, distance, score_tile, score_tile_and_product
 from adasparse.kernels.triton.tiles import (
-    by_dot,
-    decode,
-    distance,
-    dropout_rows,
-    first_row,
-    key_blocks,
     load_keys,
     load_queries,
     load_rows,
     load_values,
-    open_head,
-    score_tile,
-    score_tile_and_product,
-    size,
     store_rows,
 )
 from adasparse.kernels.triton.words import count_bits, low_bits, lowest_bit
+
+
+@triton.jit
+def steep_kernel(
+    inputs, sizes, strides, factors, normalizers, words, grad, deltas, FLAGS: tl.constexpr,
+):  # fmt: skip
+    """Write delta of the rows with alpha above 2, by a pass over the mask; leave the others."""
+    task = open_task(sizes, FLAGS)
+    head = open_head(inputs, sizes, strides, factors, task.b, task.h, FLAGS)
+    first = task.first
+    if FLAGS.is_packed:
+        if first >= head.num_q:
+            return
+    i = first + tl.arange(0, FLAGS.block_m)
+    exists = i < head.num_q
+    eps = load_eps(inputs.eps, head, task.bh, i, FLAGS)
+    if tl.max(eps, 0) <= 1.0:
+        return
+    rows = first_row(head, task.bh, FLAGS) + i
+    c = tl.load(normalizers + rows, mask=exists, other=NOWHERE)
+    if FLAGS.has_dropout:
+        key0, key1 = row_keys(tl.load(inputs.seed), dropout_rows(head, task.bh, i, FLAGS))
+        threshold = decode(sizes.drop_threshold).to(tl.uint32)
+    q = load_queries(head, first, FLAGS)
+    at = first_row(head, task.bh, FLAGS) * head.dim_v
+    do = load_rows(grad + at, head.dim_v, first, head.num_q, head.dim_v,
+                   FLAGS.block_m, FLAGS.e, FLAGS.has_pad_v)  # fmt: skip
+    blocks = key_blocks(head, first, FLAGS)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
+    total = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    slope = tl.full((FLAGS.block_m,), 0.0, tl.float32)
+    if FLAGS.has_sinks:  # its value is zero, so it has no part in the total
+        slope += weights(head.sink, c, eps, head.unit, FLAGS.kind)[1]
+    for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
+        rest = tl.load(words + w)
+        for _ in range(0, count_bits(rest)):
+            bit, place = lowest_bit(rest)
+            rest = rest ^ bit
+            first_key = (w * 32 + place) * FLAGS.block_n
+            k = load_keys(head, first_key, FLAGS)
+            v = load_values(head, first_key, FLAGS)
+            s = score_tile(q, k, head, first, first_key, FLAGS, True)
+            g = dot(do, tl.trans(v), None, FLAGS.precision)
+            if FLAGS.has_dropout:
+                j = first_key + tl.arange(0, FLAGS.block_n)
+                g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
+            _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+            total += tl.sum(sigma * g, 1)
+            slope += tl.sum(sigma, 1)
+    delta = total / tl.where(slope == 0.0, 1.0, slope)
+    tl.store(deltas + rows, delta, mask=exists & (eps > 1.0))
 
 
 @triton.jit
@@ -48,7 +93,8 @@ def query_kernel(
         inputs: As for the forward kernels, as are ``normalizers``, ``words`` and ``mean``.
         grad: ``(b h, q, e)``, the gradient with respect to the output.
         by_query: ``(b h, q, d)``.
-        deltas: ``(b h, q)`` in float32, for the other kernels.
+        deltas: ``(b h, q)`` in float32, for the other kernels; read from ``steep_kernel`` above
+            alpha = 2.
         by_alpha: ``(b h, q)`` in float32, or None.
         by_slope: ``(b h, q)`` in float32, or None.
         by_sink: ``(b h, q)`` in float32, or None.
@@ -74,9 +120,11 @@ def query_kernel(
     average = load_rows(mean + at, head.dim_v, first, head.num_q, head.dim_v,
                         FLAGS.block_m, FLAGS.e, FLAGS.has_pad_v)  # fmt: skip
     delta = tl.sum(do.to(tl.float32) * average.to(tl.float32), 1)
-    tl.store(deltas + rows, delta, mask=exists)
+    if FLAGS.kind >= GENERAL:
+        delta = tl.load(deltas + rows, mask=exists & (eps > 1.0), other=delta)
     blocks = key_blocks(head, first, FLAGS)
     words = words_of(words, task, size(sizes.num_k), FLAGS)
+    tl.store(deltas + rows, delta, mask=exists)
     dq = tl.full((FLAGS.block_m, FLAGS.d), 0.0, tl.float32)
     dalpha = tl.full((FLAGS.block_m,), 0.0, tl.float32)
     dslope = tl.full((FLAGS.block_m,), 0.0, tl.float32)

@@ -24,20 +24,14 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem
 from adasparse.kernels.triton import launch
+from adasparse.kernels.triton.arguments import decode, encode, size
+from adasparse.kernels.triton.heads import open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.launch import padded, prepare, shape_of
 from adasparse.kernels.triton.maps import MASKED
 from adasparse.kernels.triton.rows import entmax_kernel, row_arguments, run_rows
-from adasparse.kernels.triton.tiles import (
-    decode,
-    encode,
-    finish_scores,
-    load_keys,
-    load_values,
-    open_head,
-    scaled,
-    size,
-)
+from adasparse.kernels.triton.scores import finish_scores, scaled
+from adasparse.kernels.triton.tiles import load_keys, load_values
 
 #: Most queries of a step; most rows of a tile, queries times query heads per key head, and most
 #: bytes of it: it stays in memory that other tiles need, too.

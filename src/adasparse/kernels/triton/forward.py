@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from adasparse.kernels.triton.arguments import decode, size
 from adasparse.kernels.triton.dropout import is_kept, row_keys
+from adasparse.kernels.triton.heads import dropout_rows, first_row, key_blocks, open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import (
     ENTMAX15,
@@ -30,19 +32,8 @@ from adasparse.kernels.triton.maps import (
     solve_lanes,
     weights,
 )
-from adasparse.kernels.triton.tiles import (
-    decode,
-    dropout_rows,
-    first_row,
-    key_blocks,
-    load_keys,
-    load_queries,
-    load_values,
-    open_head,
-    score_tile,
-    size,
-    store_rows,
-)
+from adasparse.kernels.triton.scores import score_tile
+from adasparse.kernels.triton.tiles import load_keys, load_queries, load_values, store_rows
 from adasparse.kernels.triton.words import any_bits, count_bits, low_bits, lowest_bit
 
 
@@ -104,7 +95,7 @@ def threshold_kernel(
     """Normalizer of each row and mask of each block of queries.
 
     Args:
-        inputs: ``tiles.Inputs``; with ``sizes``, ``strides`` and ``factors`` the problem.
+        inputs: ``arguments.Inputs``; with ``sizes``, ``strides`` and ``factors`` the problem.
         step_bound: Length of a step of Newton's method, in units of scores, after which the rest
             is left to the correction of the output.
         normalizers: ``(b h, q)`` in float32.
@@ -243,7 +234,8 @@ def output_kernel(
         inputs: As for ``threshold_kernel``, as are ``normalizers`` and ``words``. If IS_SAVED,
             the normalizers take another step.
         out: ``(b h, q, e)``.
-        mean: ``(b h, q, e)``, the values averaged with weights sigma; written if IS_SAVED.
+        mean: ``(b h, q, e)``, the values averaged with weights sigma; written if IS_SAVED. Zeros
+            above alpha = 2.
     """
     task = open_task(sizes, FLAGS)
     if FLAGS.is_mixed:
@@ -301,6 +293,7 @@ def output_kernel(
         is_steep = eps > 1.0
         acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
         delta = tl.where(is_steep, 0.0, delta)
+        acc_sigma = tl.where(is_steep[:, None], 0.0, acc_sigma)  # float16 may have overflowed
     at = first_row(head, task.bh, FLAGS) * head.dim_v
     acc -= delta[:, None] * acc_sigma
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)

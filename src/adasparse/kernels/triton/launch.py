@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem
 from adasparse.kernels.triton import tuning
-from adasparse.kernels.triton.tiles import Factors, Flags, Inputs, Sizes, Strides, encode
+from adasparse.kernels.triton.arguments import Factors, Flags, Inputs, Sizes, Strides, encode
 
 #: Values of alpha that have a map of their own; the others take number 3 or, on CUDA, 4.
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
@@ -64,10 +64,12 @@ def kind_of(alpha: Tensor, target: str) -> int:
     return general_kind(target)
 
 
-def precision_of(dtype: torch.dtype) -> str | None:
+def precision_of(dtype: torch.dtype, device: torch.device) -> str | None:
     """Precision of float32 products, as torch's switch for matrix products has it."""
     if dtype != torch.float32:
         return None
+    if not tuning.has_tf32(device):
+        return "ieee"
     # Since PyTorch 2.9 the older switch raises an error where the newer one was set.
     matmul = torch.backends.cuda.matmul
     if hasattr(matmul, "fp32_precision"):
@@ -102,12 +104,19 @@ def _strides(x: Tensor | None, rank: int) -> tuple[int, ...]:
     )
 
 
-def _window(problem: AttentionProblem) -> tuple[int | None, int | None]:
-    """Keys that query i sees before and after key i, negative if it is elsewhere; or None."""
+def _window(problem: AttentionProblem, q: int, k: int) -> tuple[int | None, int | None]:
+    """Keys that query i sees before and after key i, negative if it is elsewhere; or None.
+
+    At most ``q + k``, which reaches every key from every query: kernels count in 32 bits.
+    """
+
+    def bounded(n: int | None) -> int | None:
+        return None if n is None else max(-q - k, min(n, q + k))
+
     left, right = problem.window_left, 0 if problem.is_causal else problem.window_right
     return (
-        None if left is None else left - problem.position,
-        None if right is None else right + problem.position,
+        bounded(None if left is None else left - problem.position),
+        bounded(None if right is None else right + problem.position),
     )
 
 
@@ -217,7 +226,7 @@ def prepare(problem: AttentionProblem) -> Launch:
         mask = _within_reach(mask, (2, 3)).expand(b, h, q, k)
         mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
     mask_kind = 0 if problem.mask is None else 1 if problem.mask.dtype == torch.bool else 2
-    left, right = _window(problem)
+    left, right = _window(problem, q, k)
     target = tuning.target_of(device)
     kind = kind_of(problem.alpha, target)
     options = (problem.mask, problem.slopes, problem.softcap, problem.seed)
@@ -245,7 +254,7 @@ def prepare(problem: AttentionProblem) -> Launch:
         and problem.scale > 0
         and problem.softcap is None,
         has_dropout=is_dropped,
-        precision=precision_of(query.dtype),
+        precision=precision_of(query.dtype, device),
         is_aligned=is_aligned,
         d=padded(d),
         e=padded(e),

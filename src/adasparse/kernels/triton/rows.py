@@ -93,9 +93,11 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
     high = low + 1.0 / tl.maximum(eps, 1e-20)
     # Up to alpha 1.5 the next step is about the square of this one, relative to the weights.
     bound = tl.where(eps > 0.51, tl.where(eps > 1.0, 1e-7, 1e-6), 1e-3)
+    # Tensors that the loop changes come before its counters: Triton 3.7 drops a counter that only
+    # the condition reads, and fails to compile with tensors after it.
+    rest = tl.full((ROWS,), 0.0, tl.float32)
     is_far = 1
     count = 0
-    rest = tl.full((ROWS,), 0.0, tl.float32)
     while (is_far > 0) & (count < 40):
         lane_total = tl.full((ROWS, BLOCK), 0.0, tl.float32)
         lane_slope = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -196,9 +198,14 @@ def entmax_backward_kernel(
         tl.store(by_alpha + row, tl.sum(lane_alpha, 1), mask=exists)
 
 
-def row_tiles(n: int) -> dict[str, int]:
-    """Tile of rows: many short ones or part of a long one; two variants in all."""
-    return {"ROWS": 16, "BLOCK": 128} if n <= 256 else {"ROWS": 1, "BLOCK": 2048}
+def row_tiles(n: int, kind: int) -> tuple[dict[str, int], int]:
+    """Tile of rows, several short ones or part of a long one, and its warps.
+
+    Two variants of each map; the general one, which takes more registers, has fewer rows.
+    """
+    if n > 256:
+        return {"ROWS": 1, "BLOCK": 2048}, 8
+    return ({"ROWS": 8, "BLOCK": 128}, 8) if kind >= 3 else ({"ROWS": 16, "BLOCK": 128}, 4)
 
 
 def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> dict[str, Any]:
@@ -212,10 +219,10 @@ def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> d
 def run_rows(kernel: Any, shape: torch.Size, arguments: dict[str, Any]) -> None:
     """Launch a kernel over the rows of ``shape``, two-dimensional."""
     num_rows, n = shape
-    tiles = row_tiles(n)
+    tiles, warps = row_tiles(n, arguments["KIND"])
     programs = -(-num_rows // tiles["ROWS"])
     named = {**arguments, **tiles, "num_rows": num_rows, "n": n}
-    launch.run(kernel, programs, warps=4, stages=1, **named)
+    launch.run(kernel, programs, warps=warps, stages=1, **named)
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor) -> Tensor:

@@ -10,20 +10,15 @@ import triton.language as tl
 from torch import Tensor
 
 from adasparse.kernels.problem import AttentionProblem, SparseRows
+from adasparse.kernels.triton.arguments import size
 from adasparse.kernels.triton.attention import solve
 from adasparse.kernels.triton.forward import load_eps, open_task, words_of
+from adasparse.kernels.triton.heads import first_row, key_blocks, open_head
 from adasparse.kernels.triton.interpreter import narrow
 from adasparse.kernels.triton.launch import prepare
 from adasparse.kernels.triton.maps import NOWHERE, weights
-from adasparse.kernels.triton.tiles import (
-    first_row,
-    key_blocks,
-    load_keys,
-    load_queries,
-    open_head,
-    score_tile,
-    size,
-)
+from adasparse.kernels.triton.scores import score_tile
+from adasparse.kernels.triton.tiles import load_keys, load_queries
 from adasparse.kernels.triton.words import count_bits, lowest_bit
 
 #: Newton's method runs to the end: weights have no first-order correction.
