@@ -180,9 +180,39 @@ def test_impossible_wishes_to_a_language_model_are_told(arguments, complaint):
 def test_a_length_of_hours_is_told():
     message = fails("tasks", "eval", task_run(), "--lengths", 10**9)
     assert "--lengths must be at most 1,048,576; got 1,000,000,000" in message
-    assert "about 909,495 times as long" in message
+    assert "about 909,494 times as long" in message
     forced = invoke("tasks", "eval", task_run(), "--lengths", 10**9, "--force")
     assert "Stopped at length 1000000000: a pass takes about" in forced.stdout
+
+
+@pytest.mark.parametrize("command", ["heads", "sweep"])
+def test_a_length_beyond_numbers_is_told(tmp_path, command):
+    given = {"heads": task_run(), "sweep": task_file()}[command]
+    message = fails("tasks", command, given, "--out", tmp_path / "x", "--lengths", 10**200)
+    assert "--lengths must be at most 1,048,576; got 1" in message
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_tokenizer_of_another_model_is_told_before_it_is_analyzed(tmp_path):
+    run = shutil.copytree(small_run(), tmp_path / "run")
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        vocabulary["unheard"] = 10**6
+    else:
+        vocabulary.extend([f"unheard{i}", -50.0] for i in range(2000))
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    message = fails("analyze", run, "--data", small_data(), "--out", tmp_path / "x")
+    assert "must be of one training: the model has" in message
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder that refuses new files")
+def test_attention_that_cannot_be_written_is_told():
+    complaint = fails(
+        "translate", small_run(), "--attention", "/proc/x.safetensors", text="ein Haus"
+    )
+    assert "/proc/x.safetensors" in complaint
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def parse_lengths(text: str, *, force: bool = False, advice: str = "") -> list[i
     lengths = parse_numbers(text)
     longest = max(lengths)
     if longest > MOST_LENGTH and not force:
-        times = (longest // MOST_LENGTH) ** 2
+        times = longest**2 // MOST_LENGTH**2  # of whole numbers, which cannot overflow
         raise ValueError(
             f"--lengths must be at most {MOST_LENGTH:,}; got {longest:,}, whose attention takes "
             f"about {times:,} times as long.{advice}"
