@@ -237,7 +237,16 @@ def test_a_damaged_identity_is_told(tmp_path, content):
         fit(toy_job(tmp_path / "run"), resume=True)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"model": 1', '{"step": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{}", "[]", '{"model": 1', '{"step": {}}'),
+        *(
+            f'{{"model": "last", "step": 1, "average": 0, "candidates": {{"last": {scores}}}}}'
+            for scores in ("{}", "[]", '{"bleu": "high"}')
+        ),
+    ],
+)
 def test_damaged_results_are_told(tmp_path, whole, content):
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(ValueError, match=r"results\.json is damaged"):

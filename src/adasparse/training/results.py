@@ -40,7 +40,10 @@ def read_results(output: str | Path) -> Results:
     try:
         results: Results = json.loads(path.read_text(encoding="utf-8"))
         _ = results["step"], results["average"]
-        for score in results["candidates"][results["model"]].values():
+        scores = results["candidates"][results["model"]]
+        if not scores:
+            raise ValueError(f"{results['model']} has no scores")
+        for score in scores.values():
             _ = score + 0.0
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
