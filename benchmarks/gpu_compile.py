@@ -96,7 +96,7 @@ def row_variants(dtypes: list[str]) -> Variants:
 
 
 def settings(call: ahead.Call) -> dict[str, object]:
-    """What ``tuning`` chose for a launch: rows and keys of a tile, warps and stages."""
+    """Choice of ``tuning`` for a launch: rows and keys of a tile, warps and stages."""
     constants = call.constants
     if "BLOCK" in constants:
         blocks = [constants["ROWS"], constants["BLOCK"]]
