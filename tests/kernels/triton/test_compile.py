@@ -95,14 +95,12 @@ def test_table_has_every_variant_without_spills():
     wanted = {key for key in wanted if gpu_compile.OPTIONS not in key}
     # attention; decoding of few and of most rows; short and long rows
     assert len(wanted) == 576 + 144 + 384
-    attention = {key for key in wanted if "rows" not in key and not key.endswith("steep")}
-    # The rest is compiled as far as the table goes; a run of the script continues there.
-    assert len(attention) == 540 and not attention - found.keys()
+    assert not wanted - found.keys()
     for key, row in found.items():
         assert "error" not in row and row["shared"] <= ahead.SHARED_LIMITS[key.split()[0]], key
-        # The kernel of alpha above 2 spills 10 there, and some with two other settings tried.
-        is_exempt = key.startswith("sm_90 ") and key.endswith("16 256 general steep")
-        assert key not in wanted or is_exempt or row["spills"] == 0, key
+        # Backward of short rows spills a little on sm_90; half as many rows fail on sm_80.
+        most = 4 if key.startswith("sm_90 ") and "short rows" in key else 0
+        assert key not in wanted or row["spills"] <= most, key
 
 
 def test_table_is_that_of_the_tuning():

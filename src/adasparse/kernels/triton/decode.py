@@ -159,7 +159,7 @@ def _row_bytes(problem: AttentionProblem) -> int:
 
 def _block_of_keys(rows: int, row_bytes: int, dtype: torch.dtype) -> int:
     """Keys of a tile: fewer where the other tiles are large, so that no register spills."""
-    if row_bytes > 512 and dtype == torch.float32:
+    if dtype == torch.float32 and (row_bytes > 512 or rows * row_bytes > MAX_BYTES // 2):
         return 16
     return 64 if row_bytes <= 256 and rows <= 64 else 32
 

@@ -201,11 +201,12 @@ def entmax_backward_kernel(
 def row_tiles(n: int, kind: int) -> tuple[dict[str, int], int]:
     """Tile of rows, several short ones or part of a long one, and its warps.
 
-    Two variants of each map; the general one, which takes more registers, has fewer rows.
+    Two variants of each map; the general one, which takes more registers, has smaller tiles.
     """
+    is_general = kind >= 3
     if n > 256:
-        return {"ROWS": 1, "BLOCK": 2048}, 8
-    return ({"ROWS": 8, "BLOCK": 128}, 8) if kind >= 3 else ({"ROWS": 16, "BLOCK": 128}, 4)
+        return {"ROWS": 1, "BLOCK": 1024 if is_general else 2048}, 8
+    return ({"ROWS": 8, "BLOCK": 128}, 8) if is_general else ({"ROWS": 16, "BLOCK": 128}, 4)
 
 
 def row_arguments(alpha: Tensor, device: torch.device, *, is_general: bool) -> dict[str, Any]:
