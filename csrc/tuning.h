@@ -55,8 +55,7 @@ constexpr double kBroadSample = 0.8, kManySample = 0.15;
 constexpr int64_t kUnpackedQueries = 3;
 // Rows that see at most one in this many of the keys are too few to call a head dense.
 constexpr int64_t kFewKeys = 4;
-// Rows of up to this many candidates are solved one per lane by maps that are expensive to
-// evaluate.
+// Rows of up to this many candidates are solved one per lane. Twice as many gain nothing.
 constexpr int64_t kFewCandidates = 64;
 // Candidates of a row that are not worth a better bound of its normalizer.
 constexpr int64_t kLooseCandidates = 128;

@@ -45,6 +45,12 @@ def change_weights(folder, action):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def change_tokenizer(folder, action):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    action(content)
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
 def a_layer(weights):
     return next(name for name in weights if ".layers.0." in name and name.endswith("weight"))
 
@@ -220,42 +226,36 @@ def test_outputs_that_are_not_finite_are_refused(loader, copy):
         loader(copy)
 
 
-@pytest.mark.parametrize("load", [load_run, load_language_run], ids=["translate", "lm"])
-def test_damaged_settings_of_generation_are_refused(load, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(RUNS[load](), folder, ignore=shutil.ignore_patterns("checkpoints"))
-    change(folder / "generation_config.json", eos_token_id="x")
+@pytest.mark.parametrize("loader", [load_run, load_language_run], indirect=True)
+def test_damaged_settings_of_generation_are_refused(loader, copy):
+    change(copy / "generation_config.json", eos_token_id="x")
     with pytest.raises(ValueError, match="cannot be loaded: "):
-        load(folder)
+        loader(copy)
 
 
+@pytest.mark.parametrize("loader", [load_run], indirect=True)
 @pytest.mark.parametrize("values", [{"model_input_names": 7}, {"model_max_length": "x"}], ids=str)
-def test_a_tokenizer_that_cannot_read_is_refused(tmp_path, values):
-    folder = tmp_path / "run"
-    shutil.copytree(small_run(), folder, ignore=shutil.ignore_patterns("checkpoints"))
-    change(folder / "tokenizer_config.json", **values)
+def test_a_tokenizer_that_cannot_read_is_refused(loader, copy, values):
+    change(copy / "tokenizer_config.json", **values)
     with pytest.raises(ValueError, match=r"The tokenizer in .* cannot be loaded: "):
-        load_run(folder)
+        loader(copy)
 
 
-def test_a_tokenizer_that_panics_is_refused(tmp_path):
+@pytest.mark.parametrize("loader", [load_run], indirect=True)
+def test_a_tokenizer_that_panics_is_refused(loader, copy):
     """A panic in Rust is no Exception; it used to end the process with a traceback."""
-    folder = tmp_path / "run"
-    shutil.copytree(small_run(), folder, ignore=shutil.ignore_patterns("checkpoints"))
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["post_processor"]["special_tokens"] = {}
-    (folder / "tokenizer.json").write_text(json.dumps(content))
+    change_tokenizer(copy, lambda content: content["post_processor"].update(special_tokens={}))
     with pytest.raises(ValueError, match=r"The tokenizer in .* cannot be loaded: "):
-        load_run(folder)
+        loader(copy)
 
 
-@pytest.mark.parametrize("load", [load_run, load_language_run], ids=["translate", "lm"])
-def test_a_tokenizer_of_another_model_is_refused(load, tmp_path):
+@pytest.mark.parametrize("loader", [load_run, load_language_run, load_for_analysis], indirect=True)
+def test_a_tokenizer_of_another_model_is_refused(loader, copy):
     """An id without an embedding used to end in a traceback."""
-    folder = tmp_path / "run"
-    shutil.copytree(RUNS[load](), folder, ignore=shutil.ignore_patterns("checkpoints"))
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["model"]["vocab"] = {x: i + 5000 for x, i in content["model"]["vocab"].items()}
-    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    def move(content):
+        content["model"]["vocab"] = {x: i + 5000 for x, i in content["model"]["vocab"].items()}
+
+    change_tokenizer(copy, move)
     with pytest.raises(ValueError, match=r"must be of one training: the model has \d+ tokens"):
-        load(folder)
+        loader(copy)

@@ -39,9 +39,7 @@ def evaluate(
         if lengths is None:
             wanted = length_multiples(task_recipe(run), max_factor)
         else:
-            wanted = parse_lengths(
-                lengths, force=force, advice=" Add --force to do it all the same."
-            )
+            wanted = parse_lengths(lengths, force=force)
         console = message_console()
         with Progress(console=console, transient=True) as bar:
             line = bar.add_task("scoring", total=len(set(wanted)))

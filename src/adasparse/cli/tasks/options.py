@@ -18,18 +18,18 @@ MaxFactor = Annotated[
 MOST_LENGTH = 2**20
 
 
-def parse_lengths(text: str, *, force: bool = False, advice: str = "") -> list[int]:
+def parse_lengths(text: str, *, force: bool | None = None) -> list[int]:
     """Return the lengths of a list such as ``64,128``; refuse some that would take hours.
 
     Args:
         text: The list.
-        force: Whether to take lengths of any size.
-        advice: What to do if they are wanted all the same.
+        force: Whether to take lengths of any size; None where there is no such option.
     """
     lengths = parse_numbers(text)
     longest = max(lengths)
     if longest > MOST_LENGTH and not force:
         times = longest**2 // MOST_LENGTH**2  # of whole numbers, which cannot overflow
+        advice = "" if force is None else " Add --force to do it all the same."
         raise ValueError(
             f"--lengths must be at most {MOST_LENGTH:,}; got {longest:,}, whose attention takes "
             f"about {times:,} times as long.{advice}"
