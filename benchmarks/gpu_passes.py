@@ -1,9 +1,13 @@
 """Passes over the keys and blocks kept, by the Triton kernels on the scores of a trained model.
 
-Runs a model that ``adasparse tasks train`` made, records what its attention gets, and counts in
-the kernels under Triton's interpreter:
+Runs a model once, records what its attention gets, and counts in the kernels under Triton's
+interpreter:
 
-    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py RUN [LENGTH]
+    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py RUN [LENGTH]             # of tasks train
+    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py MODEL LENGTH TOKENS.pt   # of transformers
+
+A model of transformers reads the first LENGTH of the tokens in a file, as ``torch.save`` writes
+them; the evidence runner leaves such files beside pretrained models.
 """
 
 import json
@@ -13,7 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
+import adasparse.integrations.huggingface  # noqa: F401, lets from_pretrained load sparse models
 from adasparse.functional.backends import BACKENDS
 from adasparse.kernels import AttentionProblem, cpu
 from adasparse.kernels.triton import attention_forward, tuning
@@ -35,22 +42,32 @@ class Recorder:
         return cpu.attention_forward(problem, keep=keep)
 
 
-def recorded_problems(run: str, length: int) -> list[AttentionProblem]:
+def task_model(run: str, length: int) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """A run of a task, and an example of this length."""
     model, recipe = load_task_run(run)
-    batch = find_task(recipe.task).batch(7, 1, length)
+    return model, find_task(recipe.task).batch(7, 1, length).model_inputs()
+
+
+def text_model(folder: str, length: int, tokens: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """A sparse model of transformers, and a text of this length."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return model, {"input_ids": torch.load(tokens, weights_only=True)[None, :length]}
+
+
+def recorded_problems(model: PreTrainedModel, inputs: dict[str, Tensor]) -> list[AttentionProblem]:
     recorder = Recorder()
     before = BACKENDS["cpu"]
     BACKENDS["cpu"] = replace(before, load=lambda: recorder)
     try:
         with torch.no_grad():
-            model(**batch.model_inputs())
+            model(**inputs)
     finally:
         BACKENDS["cpu"] = before
     return recorder.problems
 
 
 def count(problem: AttentionProblem) -> dict[str, Any]:
-    """Passes and blocks of one head, worst and mean over the blocks of queries."""
+    """Passes and blocks of all heads, worst and mean over the blocks of queries."""
     b, h, q, _ = problem.query.shape
     k = problem.key.shape[2]
     tiles = tuning.tiles_for("interpreter", 64, torch.float32)
@@ -77,8 +94,12 @@ def count(problem: AttentionProblem) -> dict[str, Any]:
 def main() -> None:
     if os.environ.get("TRITON_INTERPRET") != "1" or len(sys.argv) < 2:
         sys.exit(__doc__)
-    length = int(sys.argv[2]) if len(sys.argv) > 2 else 256
-    for layer, problem in enumerate(recorded_problems(sys.argv[1], length)):
+    folder, *rest = sys.argv[1:]
+    length = int(rest[0]) if rest else 256
+    model, inputs = (
+        text_model(folder, length, *rest[1:]) if rest[1:] else task_model(folder, length)
+    )
+    for layer, problem in enumerate(recorded_problems(model, inputs)):
         print(json.dumps({"layer": layer, **count(problem)}), flush=True)
 
 
