@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from adasparse.integrations.huggingface.probe import dummy_inputs, text_config
+from adasparse.integrations.huggingface.dummies import dummy_inputs, text_config
 
 LENGTH = 9
 Inputs = dict[str, Any]

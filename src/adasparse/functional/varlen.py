@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from adasparse.functional.arguments import is_one_or, number_as_alpha
-from adasparse.functional.attention_arguments import (
+from adasparse.functional.attention_checks import (
     autocast,
     check_device,
     check_dtypes,

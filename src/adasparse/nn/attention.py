@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from adasparse.functional import entmax_attention, entmax_attention_weights
-from adasparse.functional.attention_arguments import check_softcap
+from adasparse.functional.attention_checks import check_softcap
 from adasparse.functional.backends import check_backend
 from adasparse.nn.alpha import LearnedAlpha, alpha_value, as_alpha
 from adasparse.nn.length_scale import LengthScale, check_length_scale

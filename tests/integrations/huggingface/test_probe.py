@@ -5,7 +5,8 @@ import torch
 import transformers
 
 from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
-from adasparse.integrations.huggingface.probe import dummy_inputs, silent_attention, text_config
+from adasparse.integrations.huggingface.dummies import dummy_inputs, text_config
+from adasparse.integrations.huggingface.probe import silent_attention
 
 _SIZES = {
     "hidden_size": 32,

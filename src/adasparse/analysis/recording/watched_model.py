@@ -12,8 +12,9 @@ from adasparse.analysis.recording.storage import ModelHeader
 from adasparse.integrations.calls import AttentionCall, probing
 from adasparse.integrations.huggingface import SparsityConfig, sparsify
 from adasparse.integrations.huggingface.attention import LEFT_DENSE
+from adasparse.integrations.huggingface.dummies import dummy_inputs
 from adasparse.integrations.huggingface.models import SparseModelMixin
-from adasparse.integrations.huggingface.probe import dummy_inputs, find_attention, run
+from adasparse.integrations.huggingface.probe import find_attention, run
 from adasparse.longcontext.layers import LongContextAttention
 from adasparse.longcontext.model import LongContextPreTrainedModel
 

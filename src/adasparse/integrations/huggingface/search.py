@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from adasparse.integrations.huggingface.config import SparsityConfig
+from adasparse.integrations.huggingface.dummies import padded_inputs
 from adasparse.integrations.huggingface.heads import CHILD, SparseHeads
 from adasparse.integrations.huggingface.implementations import (
     Plan,
@@ -27,7 +28,6 @@ from adasparse.integrations.huggingface.probe import (
     Trace,
     difference,
     kind_of,
-    padded_inputs,
     silent_attention,
     trace,
 )

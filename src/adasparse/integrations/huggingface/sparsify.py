@@ -8,6 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from adasparse.integrations.huggingface.config import SparsityConfig
+from adasparse.integrations.huggingface.dummies import dummy_inputs
 from adasparse.integrations.huggingface.heads import CHILD
 from adasparse.integrations.huggingface.implementations import (
     has_plan,
@@ -24,7 +25,7 @@ from adasparse.integrations.huggingface.models import (
     sparse_config_class,
     sparse_model_class,
 )
-from adasparse.integrations.huggingface.probe import Found, dummy_inputs, silent_attention
+from adasparse.integrations.huggingface.probe import Found, silent_attention
 from adasparse.integrations.huggingface.search import Result, search
 
 _SHOWN = 8
