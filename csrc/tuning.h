@@ -38,6 +38,11 @@ constexpr int64_t kSampledVectors = 8;
 // save the steps that follow.
 constexpr double kGuessSlack = 0.03;
 
+// Weights whose slopes are found together in the backward pass of the row operator, and the share
+// of those that are not zero up to which they are packed first.
+constexpr int64_t kSlopeNumbers = 2048;
+constexpr double kPackedShare = 0.75;
+
 // ---------------------------------------------------------------- attention, forward
 
 // Queries scored together: a multiple of the rows of every register tile (12, 6 and 4). Their

@@ -3,6 +3,7 @@
 
 #include "entmax/maps.h"
 #include "entmax/walk.h"
+#include "tuning.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -39,12 +40,61 @@ struct SinkWeight {
   double by_score;
 };
 
+// sigma of some weights and, if WithAlpha, dp/dalpha at fixed c; sigma may take their place.
+template <bool WithAlpha, class T, class Map>
+void find_slopes(const Map& map, const T* weights, int64_t n, T* sigma, T* by_alpha) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  for (int64_t j = 0; j < n; j += width) {
+    const V p = load_first(weights + j, n - j, T(0));
+    V log_p;
+    const V slope = map.sigma_of(p, log_p);
+    store_first(sigma + j, slope, n - j);
+    if constexpr (WithAlpha)
+      store_first(by_alpha + j, weight_by_alpha<T>(p, slope, log_p, map.eps()), n - j);
+  }
+}
+
+// The same for up to kSlopeNumbers weights, of any number of rows, of which only those that are not
+// zero are computed with if they are few. `packed` holds 2 (kSlopeNumbers + a vector).
+template <bool WithAlpha, class T, class Map>
+void find_slopes_of_support(const Map& map, const T* weights, int64_t n, T* sigma, T* by_alpha,
+                            T* packed) {
+  using V = Vec<T>;
+  constexpr int width = Lanes<T>::count;
+  const bool is_sparse =
+      static_cast<double>(count_positive(weights, n)) <= kPackedShare * static_cast<double>(n);
+  int64_t count = n;
+  const T* from = weights;
+  T *to = sigma, *term = by_alpha;
+  if (is_sparse) {
+    count = 0;
+    for_each_vector(weights, n, [&](V p, int, int64_t) ADASPARSE_INLINE_BODY {
+      count += compress_store<T>(packed + count, greater(p, V{}), p);
+    });
+    from = to = packed;
+    term = packed + kSlopeNumbers + width;
+  }
+  // In one place, so that results do not depend on the way.
+  find_slopes<WithAlpha>(map, from, count, to, term);
+  if (!is_sparse) return;
+  for_each_vector(weights, n, [&](V p, int size, int64_t j) ADASPARSE_INLINE_BODY {
+    const Mask<T> chosen = greater(p, V{});
+    store_first(sigma + j, expand_load<T>(to, chosen), size);
+    if constexpr (WithAlpha) {
+      store_first(by_alpha + j, expand_load<T>(term, chosen), size);
+      term += __builtin_popcount(bits(chosen));
+    }
+    to += __builtin_popcount(bits(chosen));
+  });
+}
+
 // One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores
 // may hold already. A sink takes part unless it is null. Returns the gradient with respect to alpha
-// if WithAlpha.
-template <bool WithAlpha, bool HasSigma, class T, class Map>
+// if WithAlpha; `known` may hold dp/dalpha at fixed c.
+template <bool WithAlpha, bool HasSigma, bool HasTerms = false, class T, class Map>
 double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores,
-                    SinkWeight<T>* sink = nullptr) {
+                    SinkWeight<T>* sink = nullptr, [[maybe_unused]] const T* known = nullptr) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   // Calls body(j, count) over a chunk; count is known at compile time but for the last vector.
@@ -67,7 +117,7 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
     V slopes{}, products{}, terms{}, others{};
     walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
       const V p = load_first(weights + j, count, T(0)), g = load_first(grad + j, count, T(0));
-      const V log_p = log_positive(p);
+      V log_p = HasSigma ? log_positive(p) : V{};
       const V sigma = HasSigma ? load_first(grad_scores + j, count, T(0)) : map.sigma_of(p, log_p);
       const Mask<T> inside = greater(sigma, V{});
       slopes += sigma;
@@ -75,7 +125,8 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
       products += select(inside, sigma * g, V{});
       if (!Map::kIsSigmaCheap && !HasSigma) store_first(grad_scores + j, sigma, count);
       if constexpr (WithAlpha) {
-        const V term = weight_by_alpha<T>(p, sigma, log_p, map.eps());
+        const V term = HasTerms ? load_first(known + j, count, T(0))
+                                : weight_by_alpha<T>(p, sigma, log_p, map.eps());
         terms += select(inside, term * (g - common), select(is_nan(p), p, V{}));
         others += term;
       }
@@ -87,7 +138,9 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   });
   double sink_slope = 0;
   if (sink && sink->weight > 0) {
-    const V p = broadcast(sink->weight), log_p = log_positive(p), sigma = map.sigma_of(p, log_p);
+    const V p = broadcast(sink->weight);
+    V log_p;
+    const V sigma = map.sigma_of(p, log_p);
     slope += sink_slope = static_cast<double>(sigma[0]);
     if constexpr (WithAlpha) {
       const auto term = static_cast<double>(weight_by_alpha<T>(p, sigma, log_p, map.eps())[0]);
@@ -106,7 +159,8 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   const V mean = broadcast<T>(static_cast<T>(weighted / slope));
   walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
     const V p = load_first(weights + j, count, T(0));
-    const V sigma = Map::kIsSigmaCheap && !HasSigma ? map.sigma_of(p, p)
+    V log_p;
+    const V sigma = Map::kIsSigmaCheap && !HasSigma ? map.sigma_of(p, log_p)
                                                     : load_first(grad_scores + j, count, T(0));
     const V centered = load_first(grad + j, count, T(0)) - mean;
     store_first(grad_scores + j,

@@ -87,29 +87,61 @@ inline void entmax_forward(const EntmaxForward& a) {
   });
 }
 
+template <class T>
+int64_t backward_scratch(int64_t numbers) {
+  return numbers + 2 * (kSlopeNumbers + Lanes<T>::count);
+}
+
+// Some rows, whose slopes are found together where they are expensive. `work` holds
+// backward_scratch(rows * n).
+template <bool WithAlpha, class T, class Map>
+void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows, int64_t n,
+                   T* grad_scores, double* grad_alpha, T* work) {
+  constexpr bool is_steep = std::is_same_v<Map, SteepMap<T>>;
+  constexpr bool has_slopes = !is_steep && (WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap));
+  T *packed = work, *terms = work + 2 * (kSlopeNumbers + Lanes<T>::count);
+  if constexpr (has_slopes)
+    for (int64_t j = 0; j < rows * n; j += kSlopeNumbers)
+      find_slopes_of_support<WithAlpha>(map, weights + j, smaller(kSlopeNumbers, rows * n - j),
+                                        grad_scores + j, terms + j, packed);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = r * n;
+    SinkWeight<T>* const no_sink = nullptr;
+    double by_alpha;
+    if constexpr (has_slopes)
+      by_alpha = backward_row<WithAlpha, true, WithAlpha>(map, weights + at, grad + at, n,
+                                                          grad_scores + at, no_sink, terms + at);
+    else
+      by_alpha = backward_row<WithAlpha, false>(map, weights + at, grad + at, n, grad_scores + at);
+    if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
+  }
+}
+
 template <class IO, class T>
 void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
   constexpr bool direct = std::is_same_v<IO, T>;
-  const int64_t n = a.n;
-  Scratch<T> p(direct ? 1 : n), g(direct ? 1 : n), out(direct ? 1 : n);
+  const int64_t n = a.n, together = larger<int64_t>(1, kSlopeNumbers / n), size = together * n;
+  Scratch<T> work(backward_scratch<T>(size));
+  Scratch<T> p(direct ? 1 : size), g(direct ? 1 : size), out(direct ? 1 : size);
   with_map<T>(alpha, [&](const auto& map) {
-    for (int64_t i = first; i < last; ++i) {
+    for (int64_t i = first; i < last; i += together) {
+      const int64_t rows = smaller(together, last - i);
       const IO* weights = static_cast<const IO*>(a.weights) + i * n;
       const IO* grad = static_cast<const IO*>(a.grad) + i * n;
       IO* grad_scores = static_cast<IO*>(a.grad_scores) + i * n;
       const auto run = [&](const T* w, const T* d, T* to) {
         if (a.grad_alpha)
-          a.grad_alpha[i] = backward_row<true, false>(map, w, d, n, to);
+          backward_some<true>(map, w, d, rows, n, to, a.grad_alpha + i, work.get());
         else
-          backward_row<false, false>(map, w, d, n, to);
+          backward_some<false>(map, w, d, rows, n, to, a.grad_alpha, work.get());
       };
       if constexpr (direct) {
         run(weights, grad, grad_scores);
       } else {
-        widen_row(weights, n, p.get());
-        widen_row(grad, n, g.get());
+        widen_row(weights, rows * n, p.get());
+        widen_row(grad, rows * n, g.get());
         run(p.get(), g.get(), out.get());
-        narrow_row(out.get(), n, grad_scores);
+        narrow_row(out.get(), rows * n, grad_scores);
       }
     }
   });
