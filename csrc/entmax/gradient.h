@@ -32,14 +32,6 @@ ADASPARSE_INLINE Vec<T> weight_by_alpha(Vec<T> p, Vec<T> sigma, Vec<T> log_p, do
   return select(greater(p, V{}), -value, V{});
 }
 
-// One more weight of a row, whose gradient is zero since it has no value, and the gradient with
-// respect to its score.
-template <class T>
-struct SinkWeight {
-  T weight;
-  double by_score;
-};
-
 // sigma of some weights and, if WithAlpha, dp/dalpha at fixed c; sigma may take their place.
 template <bool WithAlpha, class T, class Map>
 void find_slopes(const Map& map, const T* weights, int64_t n, T* sigma, T* by_alpha) {
@@ -89,33 +81,45 @@ void find_slopes_of_support(const Map& map, const T* weights, int64_t n, T* sigm
   });
 }
 
-// One row: grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores
-// may hold already. A sink takes part unless it is null. Returns the gradient with respect to alpha
-// if WithAlpha; `known` may hold dp/dalpha at fixed c.
-template <bool WithAlpha, bool HasSigma, bool HasTerms = false, class T, class Map>
-double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores,
-                    SinkWeight<T>* sink = nullptr, [[maybe_unused]] const T* known = nullptr) {
-  using V = Vec<T>;
+// Calls body(j, count) over the vectors from `begin` on; count is known at compile time but for the
+// last one.
+template <class T, class Body>
+ADASPARSE_INLINE void for_each_place(int64_t begin, int64_t size, const Body& body) {
   constexpr int width = Lanes<T>::count;
-  // Calls body(j, count) over a chunk; count is known at compile time but for the last vector.
-  const auto walk = [](int64_t begin, int64_t size, const auto& body) ADASPARSE_INLINE_BODY {
-    int64_t j = begin;
-    for (; j + width <= begin + size; j += width) body(j, int64_t{width});
-    if (j < begin + size) body(j, begin + size - j);
-  };
-  // What gradients have in common must not drown that with respect to alpha.
-  V common{};
-  if constexpr (WithAlpha) {
-    walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
-      const V p = load_first(weights + j, count, T(0));
-      common += select(greater(p, V{}), p * load_first(grad + j, count, T(0)), V{});
-    });
-    common = broadcast<T>(sum_lanes<T>(common));
-  }
-  double slope = 0, weighted = 0, by_alpha = 0, by_all = 0;
+  int64_t j = begin;
+  for (; j + width <= begin + size; j += width) body(j, int64_t{width});
+  if (j < begin + size) body(j, begin + size - j);
+}
+
+// The mean of a row's gradient over its weights. What gradients have in common must not drown that
+// with respect to alpha.
+template <class T>
+T mean_gradient(const T* weights, const T* grad, int64_t n) {
+  using V = Vec<T>;
+  V total{};
+  for_each_place<T>(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+    const V p = load_first(weights + j, count, T(0));
+    total += select(greater(p, V{}), p * load_first(grad + j, count, T(0)), V{});
+  });
+  return sum_lanes<T>(total);
+}
+
+// Sums that the gradients of a row follow from.
+struct GradientSums {
+  double slope = 0, weighted = 0;   // of sigma, and of sigma g
+  double by_alpha = 0, by_all = 0;  // of dp/dalpha at fixed c times g - common, and alone
+};
+
+// The sums of a row. `grad_scores` holds sigma if HasSigma, and gets it unless that is cheap;
+// `by_alpha` holds dp/dalpha at fixed c if HasTerms.
+template <bool WithAlpha, bool HasSigma, bool HasTerms, class T, class Map>
+GradientSums sum_gradients(const Map& map, const T* weights, const T* grad, int64_t n, T common,
+                           T* grad_scores, [[maybe_unused]] const T* by_alpha) {
+  using V = Vec<T>;
+  GradientSums sums;
   for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
     V slopes{}, products{}, terms{}, others{};
-    walk(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+    for_each_place<T>(begin, size, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
       const V p = load_first(weights + j, count, T(0)), g = load_first(grad + j, count, T(0));
       V log_p = HasSigma ? log_positive(p) : V{};
       const V sigma = HasSigma ? load_first(grad_scores + j, count, T(0)) : map.sigma_of(p, log_p);
@@ -125,48 +129,78 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
       products += select(inside, sigma * g, V{});
       if (!Map::kIsSigmaCheap && !HasSigma) store_first(grad_scores + j, sigma, count);
       if constexpr (WithAlpha) {
-        const V term = HasTerms ? load_first(known + j, count, T(0))
+        const V term = HasTerms ? load_first(by_alpha + j, count, T(0))
                                 : weight_by_alpha<T>(p, sigma, log_p, map.eps());
         terms += select(inside, term * (g - common), select(is_nan(p), p, V{}));
         others += term;
       }
     });
-    slope += static_cast<double>(sum_lanes<T>(slopes));
-    weighted += static_cast<double>(sum_lanes<T>(products));
-    by_alpha += static_cast<double>(sum_lanes<T>(terms));
-    by_all += static_cast<double>(sum_lanes<T>(others));
+    sums.slope += static_cast<double>(sum_lanes<T>(slopes));
+    sums.weighted += static_cast<double>(sum_lanes<T>(products));
+    sums.by_alpha += static_cast<double>(sum_lanes<T>(terms));
+    sums.by_all += static_cast<double>(sum_lanes<T>(others));
   });
+  return sums;
+}
+
+// grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores holds
+// already unless it is cheap and not HasSigma. Returns the gradient with respect to alpha.
+template <bool HasSigma, class T, class Map>
+double finish_gradients(const Map& map, const T* weights, const T* grad, int64_t n,
+                        const GradientSums& sums, T common, T* grad_scores) {
+  using V = Vec<T>;
+  // A row of NaN weights has NaN gradients; a fully masked row has none.
+  if (sums.slope == 0) {
+    const T value = std::isnan(weights[0]) ? weights[0] : T(0);
+    fill(grad_scores, n, value);
+    return static_cast<double>(value);
+  }
+  const double mean = sums.weighted / sums.slope;
+  for_each_place<T>(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
+    const V p = load_first(weights + j, count, T(0));
+    V log_p;
+    const V sigma = Map::kIsSigmaCheap && !HasSigma ? map.sigma_of(p, log_p)
+                                                    : load_first(grad_scores + j, count, T(0));
+    const V centered = load_first(grad + j, count, T(0)) - static_cast<T>(mean);
+    store_first(grad_scores + j,
+                select(greater(sigma, V{}), sigma * centered, select(is_nan(p), p, V{})), count);
+  });
+  return sums.by_alpha - (mean - static_cast<double>(common)) * sums.by_all;
+}
+
+// One more weight of a row, whose gradient is zero since it has no value, and the gradient with
+// respect to its score.
+template <class T>
+struct SinkWeight {
+  T weight;
+  double by_score;
+};
+
+// One row: the gradient with respect to its scores goes to grad_scores, which may hold sigma
+// already, that with respect to alpha is returned if WithAlpha. A sink takes part unless it is null.
+template <bool WithAlpha, bool HasSigma, class T, class Map>
+double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores,
+                    SinkWeight<T>* sink = nullptr) {
+  using V = Vec<T>;
+  const T common = WithAlpha ? mean_gradient(weights, grad, n) : T(0);
+  GradientSums sums = sum_gradients<WithAlpha, HasSigma, false>(
+      map, weights, grad, n, common, grad_scores, static_cast<const T*>(nullptr));
   double sink_slope = 0;
   if (sink && sink->weight > 0) {
     const V p = broadcast(sink->weight);
     V log_p;
     const V sigma = map.sigma_of(p, log_p);
-    slope += sink_slope = static_cast<double>(sigma[0]);
+    sums.slope += sink_slope = static_cast<double>(sigma[0]);
     if constexpr (WithAlpha) {
       const auto term = static_cast<double>(weight_by_alpha<T>(p, sigma, log_p, map.eps())[0]);
-      by_alpha -= term * static_cast<double>(common[0]);
-      by_all += term;
+      sums.by_alpha -= term * static_cast<double>(common);
+      sums.by_all += term;
     }
   }
-  // A row of NaN weights has NaN gradients; a fully masked row has none.
-  if (slope == 0) {
-    const T value = std::isnan(weights[0]) ? weights[0] : T(0);
-    fill(grad_scores, n, value);
-    if (sink) sink->by_score = static_cast<double>(value);
-    return static_cast<double>(value);
-  }
-  if (sink) sink->by_score = -sink_slope * (weighted / slope);
-  const V mean = broadcast<T>(static_cast<T>(weighted / slope));
-  walk(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
-    const V p = load_first(weights + j, count, T(0));
-    V log_p;
-    const V sigma = Map::kIsSigmaCheap && !HasSigma ? map.sigma_of(p, log_p)
-                                                    : load_first(grad_scores + j, count, T(0));
-    const V centered = load_first(grad + j, count, T(0)) - mean;
-    store_first(grad_scores + j,
-                select(greater(sigma, V{}), sigma * centered, select(is_nan(p), p, V{})), count);
-  });
-  return by_alpha - (weighted / slope - static_cast<double>(common[0])) * by_all;
+  const double by_alpha =
+      finish_gradients<HasSigma>(map, weights, grad, n, sums, common, grad_scores);
+  if (sink) sink->by_score = sums.slope == 0 ? by_alpha : -sink_slope * (sums.weighted / sums.slope);
+  return by_alpha;
 }
 
 // The same for alpha > 2, where sigma = p^(1 - eps) overflows. With w the smallest weight, ratios

@@ -49,7 +49,8 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
   constexpr bool direct = std::is_same_v<IO, T>;
   const bool fits_lanes = n <= kOperatorLaneRow && !needs_double(alpha);
   const int64_t together = fits_lanes ? width : 1;
-  Scratch<T> work(fits_lanes ? 3 * n * width : n + 2 * width);
+  const bool has_few = fits_lanes && alpha - 1 > kPackedEpsilon;
+  Scratch<T> work(has_few ? candidate_scratch<T>(n) : fits_lanes ? 3 * n * width : n + 2 * width);
   Scratch<T> in(direct ? 1 : together * n), out(direct ? 1 : together * n);
   with_map<T>(alpha, [&](const auto& map) {
     for (int64_t i = 0; i < rows; i += together) {
@@ -65,9 +66,15 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         target = out.get();
       }
       if (fits_lanes) {
-        forward_in_lanes(
-            map, [&](int64_t r) { return source + r * n; }, n, used, work.get(),
-            [&](int64_t r) { return target + r * n; });
+        const auto from = [&](int64_t r) { return source + r * n; };
+        const auto to = [&](int64_t r) { return target + r * n; };
+        using Map = std::decay_t<decltype(map)>;
+        if constexpr (std::is_same_v<Map, GeneralMap<T>>) {
+          if (has_few) candidates_in_lanes(map, from, n, used, work.get(), to);
+          else forward_in_lanes(map, from, n, used, work.get(), to);
+        } else {
+          forward_in_lanes(map, from, n, used, work.get(), to);
+        }
       } else {
         const SolvedRow solved = solve_row(map, source, n, work.get(), target);
         write_weights(map, source, n, solved, target, target);
@@ -87,32 +94,42 @@ inline void entmax_forward(const EntmaxForward& a) {
   });
 }
 
-template <class T>
-int64_t backward_scratch(int64_t numbers) {
-  return numbers + 2 * (kSlopeNumbers + Lanes<T>::count);
+// Rows of n numbers whose gradients are computed together.
+inline int64_t gradient_rows(int64_t n) {
+  return larger<int64_t>(1, smaller(kGradientRows, kSlopeNumbers / n));
 }
 
-// Some rows, whose slopes are found together where they are expensive. `work` holds
-// backward_scratch(rows * n).
+// Some rows, up to gradient_rows(n), step by step: sums of one row are added while the next is read.
+// `work` holds 2 (kSlopeNumbers + a vector) and a number for each weight.
 template <bool WithAlpha, class T, class Map>
 void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows, int64_t n,
                    T* grad_scores, double* grad_alpha, T* work) {
-  constexpr bool is_steep = std::is_same_v<Map, SteepMap<T>>;
-  constexpr bool has_slopes = !is_steep && (WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap));
+  constexpr bool has_slopes = WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap);
   T *packed = work, *terms = work + 2 * (kSlopeNumbers + Lanes<T>::count);
   if constexpr (has_slopes)
     for (int64_t j = 0; j < rows * n; j += kSlopeNumbers)
       find_slopes_of_support<WithAlpha>(map, weights + j, smaller(kSlopeNumbers, rows * n - j),
                                         grad_scores + j, terms + j, packed);
+  T common[kGradientRows] = {};
+  GradientSums sums[kGradientRows];
+  if constexpr (WithAlpha)
+    for (int64_t r = 0; r < rows; ++r)
+      common[r] = mean_gradient(weights + r * n, grad + r * n, n);
+  for (int64_t r = 0; r < rows; ++r)
+    sums[r] = sum_gradients<WithAlpha, has_slopes, WithAlpha>(
+        map, weights + r * n, grad + r * n, n, common[r], grad_scores + r * n, terms + r * n);
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = r * n;
-    SinkWeight<T>* const no_sink = nullptr;
-    double by_alpha;
-    if constexpr (has_slopes)
-      by_alpha = backward_row<WithAlpha, true, WithAlpha>(map, weights + at, grad + at, n,
-                                                          grad_scores + at, no_sink, terms + at);
-    else
-      by_alpha = backward_row<WithAlpha, false>(map, weights + at, grad + at, n, grad_scores + at);
+    const double by_alpha = finish_gradients<has_slopes>(map, weights + r * n, grad + r * n, n,
+                                                         sums[r], common[r], grad_scores + r * n);
+    if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
+  }
+}
+template <bool WithAlpha, class T>
+void backward_some(const SteepMap<T>& map, const T* weights, const T* grad, int64_t rows, int64_t n,
+                   T* grad_scores, double* grad_alpha, T*) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const double by_alpha = backward_row<WithAlpha, false>(map, weights + r * n, grad + r * n, n,
+                                                           grad_scores + r * n);
     if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
   }
 }
@@ -120,8 +137,8 @@ void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows
 template <class IO, class T>
 void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
   constexpr bool direct = std::is_same_v<IO, T>;
-  const int64_t n = a.n, together = larger<int64_t>(1, kSlopeNumbers / n), size = together * n;
-  Scratch<T> work(backward_scratch<T>(size));
+  const int64_t n = a.n, together = gradient_rows(n), size = together * n;
+  Scratch<T> work(size + 2 * (kSlopeNumbers + Lanes<T>::count));
   Scratch<T> p(direct ? 1 : size), g(direct ? 1 : size), out(direct ? 1 : size);
   with_map<T>(alpha, [&](const auto& map) {
     for (int64_t i = first; i < last; i += together) {
