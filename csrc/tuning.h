@@ -32,7 +32,7 @@ constexpr int64_t kLongSequenceShare = 2;
 // whose rows are in the cache already, does so up to kLaneKeys.
 constexpr int64_t kOperatorLaneRow = 64;
 constexpr int64_t kLaneKeys = 128;
-constexpr double kPackedEpsilon = 0.2;
+constexpr double kPackedEpsilon = 0.35;
 // Vectors at the start of a row from which the share of candidates is estimated.
 constexpr int64_t kSampledVectors = 8;
 // Bounds of c are improved until the sum is within this of one. Further steps cost more than they
@@ -42,7 +42,7 @@ constexpr double kGuessSlack = 0.03;
 // Weights, and rows, whose gradients are computed together in the backward pass of the row operator,
 // and the share of weights that are not zero up to which they are packed first.
 constexpr int64_t kSlopeNumbers = 2048, kGradientRows = 32;
-constexpr double kPackedShare = 0.75;
+constexpr double kPackedShare = 0.5;
 
 // ---------------------------------------------------------------- attention, forward
 

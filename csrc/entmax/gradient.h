@@ -47,40 +47,6 @@ void find_slopes(const Map& map, const T* weights, int64_t n, T* sigma, T* by_al
   }
 }
 
-// The same for up to kSlopeNumbers weights, of any number of rows, of which only those that are not
-// zero are computed with if they are few. `packed` holds 2 (kSlopeNumbers + a vector).
-template <bool WithAlpha, class T, class Map>
-void find_slopes_of_support(const Map& map, const T* weights, int64_t n, T* sigma, T* by_alpha,
-                            T* packed) {
-  using V = Vec<T>;
-  constexpr int width = Lanes<T>::count;
-  const bool is_sparse =
-      static_cast<double>(count_positive(weights, n)) <= kPackedShare * static_cast<double>(n);
-  int64_t count = n;
-  const T* from = weights;
-  T *to = sigma, *term = by_alpha;
-  if (is_sparse) {
-    count = 0;
-    for_each_vector(weights, n, [&](V p, int, int64_t) ADASPARSE_INLINE_BODY {
-      count += compress_store<T>(packed + count, greater(p, V{}), p);
-    });
-    from = to = packed;
-    term = packed + kSlopeNumbers + width;
-  }
-  // In one place, so that results do not depend on the way.
-  find_slopes<WithAlpha>(map, from, count, to, term);
-  if (!is_sparse) return;
-  for_each_vector(weights, n, [&](V p, int size, int64_t j) ADASPARSE_INLINE_BODY {
-    const Mask<T> chosen = greater(p, V{});
-    store_first(sigma + j, expand_load<T>(to, chosen), size);
-    if constexpr (WithAlpha) {
-      store_first(by_alpha + j, expand_load<T>(term, chosen), size);
-      term += __builtin_popcount(bits(chosen));
-    }
-    to += __builtin_popcount(bits(chosen));
-  });
-}
-
 // Calls body(j, count) over the vectors from `begin` on; count is known at compile time but for the
 // last one.
 template <class T, class Body>
@@ -202,6 +168,119 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   if (sink) sink->by_score = sums.slope == 0 ? by_alpha : -sink_slope * (sums.weighted / sums.slope);
   return by_alpha;
 }
+
+// Rows of which few weights are not zero. Their supports are packed, one after the other, so that
+// nothing else is computed with, and no vector is partly filled while slopes are found.
+template <bool WithAlpha, class T>
+class SparseRows {
+ public:
+  // Rows of n with up to `size` numbers; `work` holds scratch_size(size).
+  SparseRows(int64_t n, int64_t size, T* work)
+      : n_(n),
+        p_(work),
+        g_(p_ + room(size)),
+        sigma_(g_ + room(size)),
+        by_alpha_(sigma_ + room(size)) {}
+  static int64_t scratch_size(int64_t size) { return 4 * room(size); }
+
+  // Takes one more row, at most kGradientRows; returns false, with nothing done, if it is not
+  // sparse: rows of NaN, which is all a row with NaN has, are not.
+  bool add(const T* weights, const T* grad, T* grad_scores, double* grad_alpha) {
+    int64_t count = 0;
+    for_each_vector(weights, n_, [&](V p, int, int64_t) ADASPARSE_INLINE_BODY {
+      count += __builtin_popcount(bits(greater_or_nan(p, V{})));
+    });
+    if (static_cast<double>(count) > kPackedShare * static_cast<double>(n_)) return false;
+    rows_[used_++] = {weights, grad_scores, grad_alpha, size_, count};
+    for_each_place<T>(0, n_, [&](int64_t j, int64_t part) ADASPARSE_INLINE_BODY {
+      const V p = load_first(weights + j, part, T(0));
+      const Mask<T> inside = greater(p, V{});
+      compress_store<T>(g_ + size_, inside, load_first(grad + j, part, T(0)));
+      size_ += compress_store<T>(p_ + size_, inside, p);
+    });
+    return true;
+  }
+
+  // Writes the gradients of all rows taken.
+  template <class Map>
+  void finish(const Map& map) {
+    find_slopes<WithAlpha>(map, p_, size_, sigma_, by_alpha_);
+    GradientSums sums[kGradientRows];
+    T common[kGradientRows] = {};
+    for (int r = 0; r < used_; ++r) sums[r] = sum(rows_[r], common[r]);
+    for (int r = 0; r < used_; ++r) {
+      const Row& row = rows_[r];
+      const double mean = row.count ? sums[r].weighted / sums[r].slope : 0;
+      if constexpr (WithAlpha)
+        *row.grad_alpha =
+            sums[r].by_alpha - (mean - static_cast<double>(common[r])) * sums[r].by_all;
+      // Numbers of the next row that this touches are written again with it.
+      for (int64_t j = row.first; j < row.first + row.count; j += width)
+        store(p_ + j, load(sigma_ + j) * (load(g_ + j) - static_cast<T>(mean)));
+    }
+    for (int r = 0; r < used_; ++r) {
+      const T* from = p_ + rows_[r].first;
+      for_each_vector(rows_[r].weights, n_, [&](V p, int part, int64_t j) ADASPARSE_INLINE_BODY {
+        const Mask<T> inside = greater(p, V{});
+        store_first(rows_[r].grad_scores + j, expand_load<T>(from, inside), part);
+        from += __builtin_popcount(bits(inside));
+      });
+    }
+  }
+
+ private:
+  using V = Vec<T>;
+  static constexpr int width = Lanes<T>::count;
+  static int64_t room(int64_t size) { return size + width; }
+  struct Row {
+    const T* weights;
+    T* grad_scores;
+    double* grad_alpha;
+    int64_t first, count;  // of its support
+  };
+
+  // Calls body(at, mask) over the vectors of a part of a row, with a mask of what belongs to it.
+  template <class Body>
+  static ADASPARSE_INLINE void walk(int64_t at, int64_t size, const Body& body) {
+    for (int64_t end = at + size; at < end; at += width)
+      body(at, first_lanes<T>(static_cast<int>(smaller<int64_t>(width, end - at))));
+  }
+
+  // As mean_gradient and sum_gradients.
+  GradientSums sum(const Row& row, T& common) const {
+    GradientSums sums;
+    if constexpr (WithAlpha) {
+      V total{};
+      walk(row.first, row.count, [&](int64_t j, Mask<T> mine) ADASPARSE_INLINE_BODY {
+        total += select(mine, load(p_ + j) * load(g_ + j), V{});
+      });
+      common = sum_lanes<T>(total);
+    }
+    for_each_chunk<T>(row.count, [&](int64_t begin, int64_t size) {
+      V slopes{}, products{}, terms{}, others{};
+      walk(row.first + begin, size, [&](int64_t j, Mask<T> mine) ADASPARSE_INLINE_BODY {
+        const V sigma = select(mine, load(sigma_ + j), V{}), g = load(g_ + j);
+        slopes += sigma;
+        products += select(mine, sigma * g, V{});
+        if constexpr (WithAlpha) {
+          const V term = select(mine, load(by_alpha_ + j), V{});
+          terms += select(mine, term * (g - common), V{});
+          others += term;
+        }
+      });
+      sums.slope += static_cast<double>(sum_lanes<T>(slopes));
+      sums.weighted += static_cast<double>(sum_lanes<T>(products));
+      sums.by_alpha += static_cast<double>(sum_lanes<T>(terms));
+      sums.by_all += static_cast<double>(sum_lanes<T>(others));
+    });
+    return sums;
+  }
+
+  int64_t n_, size_ = 0;
+  int used_ = 0;
+  T *p_, *g_, *sigma_, *by_alpha_;
+  Row rows_[kGradientRows];
+};
 
 // The same for alpha > 2, where sigma = p^(1 - eps) overflows. With w the smallest weight, ratios
 // r = sigma / sigma_w = (w / p)^(eps - 1) do not, and gradients are counted from that of w:

@@ -99,29 +99,41 @@ inline int64_t gradient_rows(int64_t n) {
   return larger<int64_t>(1, smaller(kGradientRows, kSlopeNumbers / n));
 }
 
-// Some rows, up to gradient_rows(n), step by step: sums of one row are added while the next is read.
-// `work` holds 2 (kSlopeNumbers + a vector) and a number for each weight.
+// Some rows, up to gradient_rows(n), step by step: rows overlap better in the processor then than
+// one after the other. `work` holds gradient_scratch(rows * n).
 template <bool WithAlpha, class T, class Map>
 void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows, int64_t n,
                    T* grad_scores, double* grad_alpha, T* work) {
   constexpr bool has_slopes = WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap);
-  T *packed = work, *terms = work + 2 * (kSlopeNumbers + Lanes<T>::count);
-  if constexpr (has_slopes)
-    for (int64_t j = 0; j < rows * n; j += kSlopeNumbers)
-      find_slopes_of_support<WithAlpha>(map, weights + j, smaller(kSlopeNumbers, rows * n - j),
-                                        grad_scores + j, terms + j, packed);
+  T* terms = work;
+  int64_t dense[kGradientRows], count = 0;
+  if constexpr (has_slopes) {
+    SparseRows<WithAlpha, T> sparse(n, rows * n, work + rows * n);
+    for (int64_t r = 0; r < rows; ++r)
+      if (!sparse.add(weights + r * n, grad + r * n, grad_scores + r * n,
+                      WithAlpha ? grad_alpha + r : nullptr))
+        dense[count++] = r * n;
+    sparse.finish(map);
+    for (int64_t i = 0, next; i < count; i = next) {
+      for (next = i + 1; next < count && dense[next] == dense[next - 1] + n;) ++next;
+      find_slopes<WithAlpha>(map, weights + dense[i], (next - i) * n, grad_scores + dense[i],
+                             terms + dense[i]);
+    }
+  } else {
+    for (int64_t r = 0; r < rows; ++r) dense[count++] = r * n;
+  }
   T common[kGradientRows] = {};
   GradientSums sums[kGradientRows];
-  if constexpr (WithAlpha)
-    for (int64_t r = 0; r < rows; ++r)
-      common[r] = mean_gradient(weights + r * n, grad + r * n, n);
-  for (int64_t r = 0; r < rows; ++r)
-    sums[r] = sum_gradients<WithAlpha, has_slopes, WithAlpha>(
-        map, weights + r * n, grad + r * n, n, common[r], grad_scores + r * n, terms + r * n);
-  for (int64_t r = 0; r < rows; ++r) {
-    const double by_alpha = finish_gradients<has_slopes>(map, weights + r * n, grad + r * n, n,
-                                                         sums[r], common[r], grad_scores + r * n);
-    if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
+  for (int64_t i = 0; i < count && WithAlpha; ++i)
+    common[i] = mean_gradient(weights + dense[i], grad + dense[i], n);
+  for (int64_t i = 0; i < count; ++i)
+    sums[i] = sum_gradients<WithAlpha, has_slopes, WithAlpha>(
+        map, weights + dense[i], grad + dense[i], n, common[i], grad_scores + dense[i],
+        terms + dense[i]);
+  for (int64_t i = 0; i < count; ++i) {
+    const double by_alpha = finish_gradients<has_slopes>(
+        map, weights + dense[i], grad + dense[i], n, sums[i], common[i], grad_scores + dense[i]);
+    if constexpr (WithAlpha) grad_alpha[dense[i] / n] = by_alpha;
   }
 }
 template <bool WithAlpha, class T>
@@ -133,12 +145,16 @@ void backward_some(const SteepMap<T>& map, const T* weights, const T* grad, int6
     if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
   }
 }
+template <class T>
+int64_t gradient_scratch(int64_t size) {
+  return size + SparseRows<true, T>::scratch_size(size);
+}
 
 template <class IO, class T>
 void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
   constexpr bool direct = std::is_same_v<IO, T>;
   const int64_t n = a.n, together = gradient_rows(n), size = together * n;
-  Scratch<T> work(size + 2 * (kSlopeNumbers + Lanes<T>::count));
+  Scratch<T> work(gradient_scratch<T>(size));
   Scratch<T> p(direct ? 1 : size), g(direct ? 1 : size), out(direct ? 1 : size);
   with_map<T>(alpha, [&](const auto& map) {
     for (int64_t i = first; i < last; i += together) {
