@@ -143,7 +143,8 @@ struct SinkWeight {
 };
 
 // One row: the gradient with respect to its scores goes to grad_scores, which may hold sigma
-// already, that with respect to alpha is returned if WithAlpha. A sink takes part unless it is null.
+// already, that with respect to alpha is returned if WithAlpha. A sink takes part unless it is
+// null.
 template <bool WithAlpha, bool HasSigma, class T, class Map>
 double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, T* grad_scores,
                     SinkWeight<T>* sink = nullptr) {
@@ -165,7 +166,8 @@ double backward_row(const Map& map, const T* weights, const T* grad, int64_t n, 
   }
   const double by_alpha =
       finish_gradients<HasSigma>(map, weights, grad, n, sums, common, grad_scores);
-  if (sink) sink->by_score = sums.slope == 0 ? by_alpha : -sink_slope * (sums.weighted / sums.slope);
+  if (sink)
+    sink->by_score = sums.slope == 0 ? by_alpha : -sink_slope * (sums.weighted / sums.slope);
   return by_alpha;
 }
 

@@ -43,14 +43,22 @@ void for_each_block(const Arguments& a, const Body& body) {
   });
 }
 
+// One row per lane; for alpha large enough, candidates alone. `work` holds candidate_scratch(n).
+template <class T, class Map, class Row, class Weights>
+void solve_in_lanes(const Map& map, const Row& row, int64_t n, int used, T* work,
+                    const Weights& weights) {
+  if constexpr (std::is_same_v<Map, GeneralMap<T>>)
+    if (map.eps() > kPackedEpsilon) return candidates_in_lanes(map, row, n, used, work, weights);
+  forward_in_lanes(map, row, n, used, work, weights);
+}
+
 template <class IO, class T>
 void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double alpha) {
   constexpr int width = Lanes<T>::count;
   constexpr bool direct = std::is_same_v<IO, T>;
   const bool fits_lanes = n <= kOperatorLaneRow && !needs_double(alpha);
   const int64_t together = fits_lanes ? width : 1;
-  const bool has_few = fits_lanes && alpha - 1 > kPackedEpsilon;
-  Scratch<T> work(has_few ? candidate_scratch<T>(n) : fits_lanes ? 3 * n * width : n + 2 * width);
+  Scratch<T> work(fits_lanes ? candidate_scratch<T>(n) : n + 2 * width);
   Scratch<T> in(direct ? 1 : together * n), out(direct ? 1 : together * n);
   with_map<T>(alpha, [&](const auto& map) {
     for (int64_t i = 0; i < rows; i += together) {
@@ -66,15 +74,9 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         target = out.get();
       }
       if (fits_lanes) {
-        const auto from = [&](int64_t r) { return source + r * n; };
-        const auto to = [&](int64_t r) { return target + r * n; };
-        using Map = std::decay_t<decltype(map)>;
-        if constexpr (std::is_same_v<Map, GeneralMap<T>>) {
-          if (has_few) candidates_in_lanes(map, from, n, used, work.get(), to);
-          else forward_in_lanes(map, from, n, used, work.get(), to);
-        } else {
-          forward_in_lanes(map, from, n, used, work.get(), to);
-        }
+        solve_in_lanes(
+            map, [&](int64_t r) { return source + r * n; }, n, used, work.get(),
+            [&](int64_t r) { return target + r * n; });
       } else {
         const SolvedRow solved = solve_row(map, source, n, work.get(), target);
         write_weights(map, source, n, solved, target, target);
@@ -140,8 +142,8 @@ template <bool WithAlpha, class T>
 void backward_some(const SteepMap<T>& map, const T* weights, const T* grad, int64_t rows, int64_t n,
                    T* grad_scores, double* grad_alpha, T*) {
   for (int64_t r = 0; r < rows; ++r) {
-    const double by_alpha = backward_row<WithAlpha, false>(map, weights + r * n, grad + r * n, n,
-                                                           grad_scores + r * n);
+    const double by_alpha =
+        backward_row<WithAlpha, false>(map, weights + r * n, grad + r * n, n, grad_scores + r * n);
     if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
   }
 }

@@ -82,8 +82,8 @@ struct LaneBounds {
   }
 };
 
-// A guess of c, a row per lane, for maps that are expensive to evaluate: as guess_row, sums of whole
-// powers rise from a lower bound, that of a few scores of every row.
+// A guess of c, a row per lane, for maps that are expensive to evaluate: as guess_row, sums of
+// whole powers rise from a lower bound, that of a few scores of every row.
 template <class T>
 Vec<T> guess_lanes(const T* z, int64_t n, const LaneBounds<T>& bounds, double eps) {
   return WholePowers(eps).rise_lanes(z, n, normalizer_of_lanes<T>(bounds.log_count, eps));
@@ -131,8 +131,8 @@ struct LaneSolution {
   Vec<T> c{}, rest{}, scale{};
 };
 
-// Solves one row per lane from a guess of c, for maps that are expensive to evaluate. `weights` gets
-// p at c.
+// Solves one row per lane from a guess of c, for maps that are expensive to evaluate. `weights`
+// gets p at c.
 template <class T, class Map>
 LaneSolution<T> solve_lanes_from(const Map& map, const T* z, int64_t n, Vec<T> c, T* weights) {
   using V = Vec<T>;
@@ -299,7 +299,7 @@ LaneNormalizers<T> forward_in_lanes(const Map& map, const Row& row, int64_t n, i
   return {select(rows.is_bad, not_a_number, rows.top), found};
 }
 
-// Numbers of scratch memory of candidates_in_lanes for rows of n.
+// Numbers of scratch memory of candidates_in_lanes for rows of n, enough for forward_in_lanes, too.
 template <class T>
 int64_t candidate_scratch(int64_t n) {
   constexpr int64_t width = Lanes<T>::count;
@@ -352,7 +352,7 @@ void candidates_in_lanes(const Map& map, const Row& row, int64_t n, int used, T*
     for (int64_t j = counts[r]; j < padded; j += width)
       store(packed + r * stride + j, broadcast<T>(-infinity));
   const auto packed_row = [&](int64_t r) { return packed + r * stride; };
-  rows_to_lanes(packed_row, padded, used, lanes, best);
+  rows_to_lanes(packed_row, padded, used, lanes, solved);  // maxima, which are known already
   const LaneSolution<T> found =
       solve_lanes_from(map, lanes, most, guess_lanes(lanes, most, bounds, eps), solved);
   lanes_to_rows<T, false>(solved, padded, used, found, packed_row);

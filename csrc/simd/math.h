@@ -162,9 +162,10 @@ ADASPARSE_INLINE X log_positive(X x) {
 }
 
 #if defined(__AVX512F__)
-// t^power for t > 0 and rest = t - 1, as for split, and log(t). The exponent has instructions of its own here,
-// which take less time than the arithmetic in power_of_1p. Source: fitted polynomials, of degree 10
-// for log(1 + f) with -1/4 <= f < 1/2, and of degree 6 for 2^r with |r| <= 1/2.
+// t^power for t > 0 and rest = t - 1, as for split, and log(t). The exponent has instructions of
+// its own here, which take less time than the arithmetic in power_of_1p. Source: fitted
+// polynomials, of degree 10 for log(1 + f) with -1/4 <= f < 1/2, and of degree 6 for 2^r with |r|
+// <= 1/2.
 ADASPARSE_INLINE FloatVector power_by_exponent(FloatVector t, FloatVector rest, float power,
                                                FloatVector& log_t) {
   FloatVector k, m;
