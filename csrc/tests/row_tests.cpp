@@ -16,8 +16,9 @@ using adasparse::Kernels;
 constexpr Type kTypes[] = {Type::kFloat32, Type::kFloat64, Type::kBFloat16, Type::kFloat16};
 constexpr double kAlphas[] = {1, 1 + 1e-6, 1.05, 1.4, 1.5, 1.9, 2, 3, 0.5};
 
-// Gradients through weights below the normal numbers are right to this and no further.
-constexpr double kTiny = 1e-35;
+// Gradients through weights below the normal numbers are right to this and no further: sigma of
+// such a weight is up to 2^(-126 (2 - alpha)).
+constexpr double kTiny = 1e-22;
 
 // ---------------------------------------------------------------- reference
 
