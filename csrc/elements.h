@@ -10,10 +10,6 @@
 namespace adasparse {
 namespace ADASPARSE_ISA {
 
-inline int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
 // Whether elements of this type are numbers of T; those of other types become such when read.
 template <class T>
 bool is_of(Type type) {

@@ -111,15 +111,6 @@ void append_nan(int64_t first, int64_t n, Entries<T>& to) {
   to.resize(size + n);
 }
 
-template <class T>
-int64_t count_positive(const T* weights, int64_t n) {
-  int64_t count = 0;
-  for_each_vector(weights, n, [&](Vec<T> p, int, int64_t) ADASPARSE_INLINE_BODY {
-    count += __builtin_popcount(bits(greater(p, Vec<T>{})));
-  });
-  return count;
-}
-
 // Calls body(map) with a cheap map whose normalizer is no larger than that of this eps.
 template <class T, class Body>
 ADASPARSE_INLINE void with_lower_map(double eps, const Body& body) {

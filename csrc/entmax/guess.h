@@ -84,10 +84,11 @@ class WholePowers {
   static constexpr float kLanesAbove = 1e-3f;  // all lanes have to end up above one
   static constexpr float kSure = 1e-3f;        // above the rounding errors of log F
 
-  // Small enough not to count, large enough for all powers to be normal numbers.
+  // Small enough not to count, large enough for all powers to be normal numbers. Powers up to the
+  // fourth are by themselves, so that scores of weight zero, which pad rows in lanes, add nothing.
   template <class X>
   X least_of() const {
-    return all<X>(first_ ? static_cast<ElementOf<X>>(std::exp(-80. / (first_ + 3))) : 0);
+    return all<X>(first_ > 1 ? static_cast<ElementOf<X>>(std::exp(-80. / (first_ + 3))) : 0);
   }
   // Adds the four powers of t to `sums`; first(t) is the lowest.
   template <class X, class First>

@@ -11,7 +11,7 @@
 //   origin(c)            where z is better counted from, relative to the maximum
 //   at(c, origin)        what `eval` needs then
 //   eval(z, at, p, sigma) both, exactly zero outside the support
-//   sigma_of(p, log_p)   sigma from p and its logarithm (backward)
+//   sigma_of(p, log_p)   sigma from p, and the logarithm of p (backward)
 //   step(F, S)           Newton's step for c from F = sum p and S = sum sigma, taken on
 //                        (F^eps - 1) / eps, which is convex and decreasing for alpha <= 2, so that
 //                        steps from below never overshoot
@@ -47,7 +47,10 @@ struct SoftmaxMap {
   ADASPARSE_INLINE void eval(X z, X c, X& p, X& sigma) const {
     p = sigma = exp(z - c);
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return p; }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>& log_p) const {
+    log_p = log_positive(p);
+    return p;
+  }
   double step(double f, double) const { return std::log(f); }
   Vec<T> step(Vec<T> f, Vec<T>) const { return log_positive(f); }
 };
@@ -69,7 +72,10 @@ struct Entmax15Map {
     sigma = max(base + z * T(0.5), all<X>(0));
     p = sigma * sigma;
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const { return sqrt(p); }
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>& log_p) const {
+    log_p = log_positive(p);
+    return sqrt(p);
+  }
   double step(double f, double s) const { return 2 * (f - std::sqrt(f)) / s; }
   Vec<T> step(Vec<T> f, Vec<T> s) const { return 2 * (f - sqrt(f)) / s; }
 };
@@ -91,7 +97,8 @@ struct SparsemaxMap {
     p = max(base + z, all<X>(0));
     sigma = select(greater(p, all<X>(0)), all<X>(1), all<X>(0));
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>) const {
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>& log_p) const {
+    log_p = log_positive(p);
     return select(greater(p, Vec<T>{}), broadcast<T>(1), Vec<T>{});
   }
   double step(double f, double s) const { return (f - 1) / s; }
@@ -136,8 +143,8 @@ struct GeneralMap {
     sigma = select(inside, power_of_1p<X>(x, power_), all<X>(0));
     p = select(inside, sigma * t, all<X>(0));
   }
-  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T> log_p) const {
-    return select(greater(p, Vec<T>{}), power_of<Vec<T>>(p, log_p, slope_), Vec<T>{});
+  ADASPARSE_INLINE Vec<T> sigma_of(Vec<T> p, Vec<T>& log_p) const {
+    return select(greater(p, Vec<T>{}), power_of<Vec<T>>(p, slope_, log_p), Vec<T>{});
   }
   double step(double f, double s) const {
     return f * -std::expm1(-eps_ * std::log(f)) / (eps_ * s);

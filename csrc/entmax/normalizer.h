@@ -168,10 +168,11 @@ int64_t pack_few_candidates(const T* row, int64_t n, T max, double eps, double c
   return pack_candidates(row, n, max, eps, c, to);
 }
 
-// Puts the weights of packed candidates, `count` at the front of `weights`, where their scores are.
+// Puts the weights of packed candidates, `count` from `packed` on, where their scores are; `packed`
+// may be `weights`.
 template <class T>
-void unpack_weights(const T* row, int64_t n, T max, double eps, double c, int64_t count,
-                    T* weights) {
+void unpack_weights(const T* row, int64_t n, T max, double eps, double c, const T* packed,
+                    int64_t count, T* weights) {
   using V = Vec<T>;
   constexpr int width = Lanes<T>::count;
   const V shift = broadcast<T>(max), cut = broadcast<T>(candidate_cut<T>(eps, c));
@@ -180,7 +181,7 @@ void unpack_weights(const T* row, int64_t n, T max, double eps, double c, int64_
     const Mask<T> chosen =
         greater(load_first(row + j, n - j, -std::numeric_limits<T>::infinity()) - shift, cut);
     count -= __builtin_popcount(bits(chosen));
-    store_first(weights + j, expand_load<T>(weights + count, chosen), n - j);
+    store_first(weights + j, expand_load<T>(packed + count, chosen), n - j);
   }
 }
 

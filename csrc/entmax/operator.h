@@ -43,13 +43,22 @@ void for_each_block(const Arguments& a, const Body& body) {
   });
 }
 
+// One row per lane; for alpha large enough, candidates alone. `work` holds candidate_scratch(n).
+template <class T, class Map, class Row, class Weights>
+void solve_in_lanes(const Map& map, const Row& row, int64_t n, int used, T* work,
+                    const Weights& weights) {
+  if constexpr (std::is_same_v<Map, GeneralMap<T>>)
+    if (map.eps() > kPackedEpsilon) return candidates_in_lanes(map, row, n, used, work, weights);
+  forward_in_lanes(map, row, n, used, work, weights);
+}
+
 template <class IO, class T>
 void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double alpha) {
   constexpr int width = Lanes<T>::count;
   constexpr bool direct = std::is_same_v<IO, T>;
   const bool fits_lanes = n <= kOperatorLaneRow && !needs_double(alpha);
   const int64_t together = fits_lanes ? width : 1;
-  Scratch<T> work(fits_lanes ? 3 * n * width : n + 2 * width);
+  Scratch<T> work(fits_lanes ? candidate_scratch<T>(n) : n + 2 * width);
   Scratch<T> in(direct ? 1 : together * n), out(direct ? 1 : together * n);
   with_map<T>(alpha, [&](const auto& map) {
     for (int64_t i = 0; i < rows; i += together) {
@@ -65,7 +74,7 @@ void forward_rows(const IO* scores, IO* weights, int64_t rows, int64_t n, double
         target = out.get();
       }
       if (fits_lanes) {
-        forward_in_lanes(
+        solve_in_lanes(
             map, [&](int64_t r) { return source + r * n; }, n, used, work.get(),
             [&](int64_t r) { return target + r * n; });
       } else {
@@ -87,29 +96,87 @@ inline void entmax_forward(const EntmaxForward& a) {
   });
 }
 
+// Rows of n numbers whose gradients are computed together.
+inline int64_t gradient_rows(int64_t n) {
+  return larger<int64_t>(1, smaller(kGradientRows, kSlopeNumbers / n));
+}
+
+// Some rows, up to gradient_rows(n), step by step: rows overlap better in the processor then than
+// one after the other. `work` holds gradient_scratch(rows * n).
+template <bool WithAlpha, class T, class Map>
+void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows, int64_t n,
+                   T* grad_scores, double* grad_alpha, T* work) {
+  constexpr bool has_slopes = WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap);
+  T* terms = work;
+  int64_t dense[kGradientRows], count = 0;
+  if constexpr (has_slopes) {
+    SparseRows<WithAlpha, T> sparse(n, rows * n, work + rows * n);
+    for (int64_t r = 0; r < rows; ++r)
+      if (!sparse.add(weights + r * n, grad + r * n, grad_scores + r * n,
+                      WithAlpha ? grad_alpha + r : nullptr))
+        dense[count++] = r * n;
+    sparse.finish(map);
+    for (int64_t i = 0, next; i < count; i = next) {
+      for (next = i + 1; next < count && dense[next] == dense[next - 1] + n;) ++next;
+      find_slopes<WithAlpha>(map, weights + dense[i], (next - i) * n, grad_scores + dense[i],
+                             terms + dense[i]);
+    }
+  } else {
+    for (int64_t r = 0; r < rows; ++r) dense[count++] = r * n;
+  }
+  T common[kGradientRows] = {};
+  GradientSums sums[kGradientRows];
+  for (int64_t i = 0; i < count && WithAlpha; ++i)
+    common[i] = mean_gradient(weights + dense[i], grad + dense[i], n);
+  for (int64_t i = 0; i < count; ++i)
+    sums[i] = sum_gradients<WithAlpha, has_slopes, WithAlpha>(
+        map, weights + dense[i], grad + dense[i], n, common[i], grad_scores + dense[i],
+        terms + dense[i]);
+  for (int64_t i = 0; i < count; ++i) {
+    const double by_alpha = finish_gradients<has_slopes>(
+        map, weights + dense[i], grad + dense[i], n, sums[i], common[i], grad_scores + dense[i]);
+    if constexpr (WithAlpha) grad_alpha[dense[i] / n] = by_alpha;
+  }
+}
+template <bool WithAlpha, class T>
+void backward_some(const SteepMap<T>& map, const T* weights, const T* grad, int64_t rows, int64_t n,
+                   T* grad_scores, double* grad_alpha, T*) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const double by_alpha =
+        backward_row<WithAlpha, false>(map, weights + r * n, grad + r * n, n, grad_scores + r * n);
+    if constexpr (WithAlpha) grad_alpha[r] = by_alpha;
+  }
+}
+template <class T>
+int64_t gradient_scratch(int64_t size) {
+  return size + SparseRows<true, T>::scratch_size(size);
+}
+
 template <class IO, class T>
 void backward_rows(const EntmaxBackward& a, int64_t first, int64_t last, double alpha) {
   constexpr bool direct = std::is_same_v<IO, T>;
-  const int64_t n = a.n;
-  Scratch<T> p(direct ? 1 : n), g(direct ? 1 : n), out(direct ? 1 : n);
+  const int64_t n = a.n, together = gradient_rows(n), size = together * n;
+  Scratch<T> work(gradient_scratch<T>(size));
+  Scratch<T> p(direct ? 1 : size), g(direct ? 1 : size), out(direct ? 1 : size);
   with_map<T>(alpha, [&](const auto& map) {
-    for (int64_t i = first; i < last; ++i) {
+    for (int64_t i = first; i < last; i += together) {
+      const int64_t rows = smaller(together, last - i);
       const IO* weights = static_cast<const IO*>(a.weights) + i * n;
       const IO* grad = static_cast<const IO*>(a.grad) + i * n;
       IO* grad_scores = static_cast<IO*>(a.grad_scores) + i * n;
       const auto run = [&](const T* w, const T* d, T* to) {
         if (a.grad_alpha)
-          a.grad_alpha[i] = backward_row<true, false>(map, w, d, n, to);
+          backward_some<true>(map, w, d, rows, n, to, a.grad_alpha + i, work.get());
         else
-          backward_row<false, false>(map, w, d, n, to);
+          backward_some<false>(map, w, d, rows, n, to, a.grad_alpha, work.get());
       };
       if constexpr (direct) {
         run(weights, grad, grad_scores);
       } else {
-        widen_row(weights, n, p.get());
-        widen_row(grad, n, g.get());
+        widen_row(weights, rows * n, p.get());
+        widen_row(grad, rows * n, g.get());
         run(p.get(), g.get(), out.get());
-        narrow_row(out.get(), n, grad_scores);
+        narrow_row(out.get(), rows * n, grad_scores);
       }
     }
   });

@@ -53,35 +53,48 @@ ADASPARSE_INLINE Vec<T> rise_lanes(const Map& map, const T* z, int64_t n, T enou
   return mass;
 }
 
-// A guess of c, a row per lane, for maps that are expensive to evaluate; `best` are a few scores of
-// every row. As guess_row: c of a larger, cheap alpha gives a lower bound, from which sums of whole
-// powers rise.
+// (1 - N^-eps) / eps, the normalizer of N equal scores, from log N.
+template <class T>
+Vec<T> normalizer_of_lanes(Vec<T> log_count, double eps) {
+  const T e = static_cast<T>(eps);
+  const Vec<T> w = -e * log_count;
+  const Vec<T> small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
+  return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
+}
+
+// A lower bound of c, a row per lane, from a few scores of every row: c of a larger, cheap alpha.
+// And the logarithm of the number of equal scores that have this c at that alpha.
+template <class T>
+struct LaneBounds {
+  Vec<T> c{}, log_count;
+
+  LaneBounds(const T* best, int64_t count, double eps) {
+    const auto rise = [&](const auto& map) {
+      Vec<T> slope;
+      rise_lanes(map, best, count, T(kGuessSlack), c, static_cast<T*>(nullptr), slope);
+      const T cheap = static_cast<T>(map.eps());
+      log_count = log_positive(max(1 - cheap * c, broadcast<T>(T(1e-6)))) * (-1 / cheap);
+    };
+    if (eps < 0.5)
+      rise(Entmax15Map<T>());
+    else
+      rise(SparsemaxMap<T>());
+  }
+};
+
+// A guess of c, a row per lane, for maps that are expensive to evaluate: as guess_row, sums of
+// whole powers rise from a lower bound, that of a few scores of every row.
+template <class T>
+Vec<T> guess_lanes(const T* z, int64_t n, const LaneBounds<T>& bounds, double eps) {
+  return WholePowers(eps).rise_lanes(z, n, normalizer_of_lanes<T>(bounds.log_count, eps));
+}
 template <class T>
 Vec<T> guess_lanes(const T* z, int64_t n, const T* best, int64_t best_count, double eps) {
-  using V = Vec<T>;
-  constexpr int width = Lanes<T>::count;
-  const V one = broadcast<T>(1);
-  const T e = static_cast<T>(eps);
-  // (1 - N^-eps) / eps, the normalizer of N equal scores.
-  const auto normalizer = [&](V log_count) {
-    const V w = -e * log_count;
-    const V small = w * (1 + w * (T(0.5) + w * T(1.0 / 6)));
-    return -select(greater(w, broadcast<T>(T(-0.01))), small, exp(w) - 1) / e;
-  };
-  if (eps < WholePowers::kLeast) {
-    V total{};
-    for (int64_t j = 0; j < n; ++j) total += rough_exp(load(z + j * width));
-    return normalizer(log_positive(max(total, one)));
-  }
-  V c{};
-  const auto bound = [&](const auto& map) {
-    V slope;
-    rise_lanes(map, best, best_count, T(kGuessSlack), c, static_cast<T*>(nullptr), slope);
-    const T cheap = static_cast<T>(map.eps());
-    return log_positive(max(one - cheap * c, broadcast<T>(T(1e-6)))) * (-1 / cheap);
-  };
-  const V log_count = eps < 0.5 ? bound(Entmax15Map<T>()) : bound(SparsemaxMap<T>());
-  return WholePowers(eps).rise_lanes(z, n, normalizer(log_count));
+  if (eps >= WholePowers::kLeast)
+    return guess_lanes(z, n, LaneBounds<T>(best, best_count, eps), eps);
+  Vec<T> total{};
+  for (int64_t j = 0; j < n; ++j) total += rough_exp(load(z + j * Lanes<T>::count));
+  return normalizer_of_lanes<T>(log_positive(max(total, broadcast<T>(1))), eps);
 }
 
 // Moves every lane's weights from c to c + step and returns their new sums.
@@ -118,6 +131,36 @@ struct LaneSolution {
   Vec<T> c{}, rest{}, scale{};
 };
 
+// Solves one row per lane from a guess of c, for maps that are expensive to evaluate. `weights`
+// gets p at c.
+template <class T, class Map>
+LaneSolution<T> solve_lanes_from(const Map& map, const T* z, int64_t n, Vec<T> c, T* weights) {
+  using V = Vec<T>;
+  // From just above one, moves of p finish the work: Newton's step, then what is left.
+  constexpr bool is_float = sizeof(T) == 4;
+  const V rest = broadcast<T>(static_cast<T>(is_float ? kMoved : tolerance<T>()));
+  const V close = is_float ? broadcast<T>(static_cast<T>(kMovable)) : rest;
+  V mass, slope, step{};
+  for (int pass = 0; pass < kMaxSteps; ++pass) {
+    sum_lanes_at(map, z, n, c, weights, mass, slope);
+    const V excess = mass - 1;
+    step = select(greater(mass, V{}), map.step(mass, slope), V{});
+    const V bound = select(greater(excess, V{}), close, rest);
+    const V next = select(greater(max(excess, -excess), bound), max(c + step, V{}), c);
+    if (!any(greater(max(next - c, c - next), V{}))) break;
+    c = next;
+  }
+  const V enough = 1 + rest;
+  for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
+    const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
+    step = select(moves, step, V{});
+    mass = select(moves, move_lanes(z, n, map.eps(), c, step, weights), mass);
+    c += step;
+    step = (mass - 1) / max(slope, broadcast<T>(1));
+  }
+  return {c, V{}, select(greater(mass, V{}), 1 / mass, V{})};
+}
+
 // Solves one row per lane, for alpha from 1 to 2; lanes without a row hold -inf. `weights` gets p
 // at c.
 template <class T, class Map>
@@ -138,29 +181,7 @@ LaneSolution<T> solve_lanes(const Map& map, const T* z, int64_t n, const T* best
       mass = select(has_weight, broadcast<T>(1), mass);
     }
   } else {
-    // From just above one, moves of p finish the work: Newton's step, then what is left.
-    constexpr bool is_float = sizeof(T) == 4;
-    const V rest = broadcast<T>(static_cast<T>(is_float ? kMoved : tolerance<T>()));
-    const V close = is_float ? broadcast<T>(static_cast<T>(kMovable)) : rest;
-    c = guess_lanes(z, n, best, best_count, map.eps());
-    V step{};
-    for (int pass = 0; pass < kMaxSteps; ++pass) {
-      sum_lanes_at(map, z, n, c, weights, mass, slope);
-      const V excess = mass - 1;
-      step = select(greater(mass, V{}), map.step(mass, slope), V{});
-      const V bound = select(greater(excess, V{}), close, rest);
-      const V next = select(greater(max(excess, -excess), bound), max(c + step, V{}), c);
-      if (!any(greater(max(next - c, c - next), V{}))) break;
-      c = next;
-    }
-    const V enough = 1 + rest;
-    for (int i = 0; i < kMoves && any(greater(mass, enough)); ++i) {
-      const Mask<T> moves = greater(mass, enough);  // the others stay as they would alone
-      step = select(moves, step, V{});
-      mass = select(moves, move_lanes(z, n, map.eps(), c, step, weights), mass);
-      c += step;
-      step = (mass - 1) / max(slope, broadcast<T>(1));
-    }
+    return solve_lanes_from(map, z, n, guess_lanes(z, n, best, best_count, map.eps()), weights);
   }
   found.scale = select(greater(mass, V{}), 1 / mass, V{});
   return found;
@@ -276,6 +297,70 @@ LaneNormalizers<T> forward_in_lanes(const Map& map, const Row& row, int64_t n, i
   constexpr bool has_rest = std::is_same_v<Map, SparsemaxMap<T>>;
   lanes_to_rows<T, has_rest>(solved, n, used, found, weights);
   return {select(rows.is_bad, not_a_number, rows.top), found};
+}
+
+// Numbers of scratch memory of candidates_in_lanes for rows of n, enough for forward_in_lanes, too.
+template <class T>
+int64_t candidate_scratch(int64_t n) {
+  constexpr int64_t width = Lanes<T>::count;
+  return width * (3 * round_up(n, width) + 3 * width);
+}
+
+// As forward_in_lanes, for maps that are expensive to evaluate and leave most scores out: only
+// candidates are solved, packed to the front of their rows. Rows must not be where weights go.
+// `work` holds candidate_scratch(n).
+template <class T, class Map, class Row, class Weights>
+void candidates_in_lanes(const Map& map, const Row& row, int64_t n, int used, T* work,
+                         const Weights& weights) {
+  using V = Vec<T>;
+  constexpr int64_t width = Lanes<T>::count;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const double eps = map.eps();
+  const int64_t stride = round_up(n, width) + 2 * width;
+  T *packed = work, *best = packed + width * stride, *lanes = best + width * width;
+  T* solved = lanes + width * round_up(n, width);
+  // The maxima of every width-th score: real scores of a row, mostly its largest.
+  V tile[width];
+  unsigned is_bad = 0;  // rows with NaN or +inf
+  for (int r = 0; r < width; ++r) {
+    V highest = broadcast<T>(-infinity);
+    Mask<T> nan{};
+    for_each_vector(row(r), r < used ? n : 0, [&](V s, int, int64_t) ADASPARSE_INLINE_BODY {
+      nan |= is_nan(s);
+      highest = max(highest, s);
+    });
+    is_bad |= static_cast<unsigned>(any(nan)) << r;
+    tile[r] = highest;
+  }
+  transpose<T>(tile);
+  V top = tile[0];
+  for (int j = 1; j < width; ++j) top = max(top, tile[j]);
+  is_bad |= bits(greater(top, broadcast<T>(std::numeric_limits<T>::max())));
+  top = select(greater(top, broadcast<T>(-infinity)), top, V{});
+  for (int j = 0; j < width; ++j) store(best + j * width, tile[j] - top);
+  const LaneBounds<T> bounds(best, width, eps);
+
+  int64_t counts[width], most = 0;
+  double bound[width];
+  for (int r = 0; r < used; ++r) {
+    bound[r] = static_cast<double>(bounds.c[r]) * (1 - 1e-5);  // not over the root by rounding
+    counts[r] = pack_candidates(row(r), n, top[r], eps, bound[r], packed + r * stride);
+    most = larger(most, counts[r]);
+  }
+  const int64_t padded = round_up(most, width);
+  for (int r = 0; r < used; ++r)
+    for (int64_t j = counts[r]; j < padded; j += width)
+      store(packed + r * stride + j, broadcast<T>(-infinity));
+  const auto packed_row = [&](int64_t r) { return packed + r * stride; };
+  rows_to_lanes(packed_row, padded, used, lanes, solved);  // maxima, which are known already
+  const LaneSolution<T> found =
+      solve_lanes_from(map, lanes, most, guess_lanes(lanes, most, bounds, eps), solved);
+  lanes_to_rows<T, false>(solved, padded, used, found, packed_row);
+  for (int r = 0; r < used; ++r)
+    if (is_bad >> r & 1)
+      fill(weights(r), n, std::numeric_limits<T>::quiet_NaN());
+    else
+      unpack_weights(row(r), n, top[r], eps, bound[r], packed + r * stride, counts[r], weights(r));
 }
 
 }  // namespace ADASPARSE_ISA

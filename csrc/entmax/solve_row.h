@@ -140,7 +140,7 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       c = next;
     }
     if (weights && values == scratch)
-      unpack_weights(row, n, top.max, eps, guess.bound, count, weights);
+      unpack_weights(row, n, top.max, eps, guess.bound, weights, count, weights);
     out.c = c;
     out.scale = 1 / sums.mass;
     return {out, weights != nullptr};

@@ -29,6 +29,15 @@ ADASPARSE_INLINE void for_each_vector(const T* row, int64_t n, const Body& body)
          static_cast<int>(n - j), j);
 }
 
+template <class T>
+int64_t count_positive(const T* row, int64_t n) {
+  int64_t count = 0;
+  for_each_vector(row, n, [&](Vec<T> x, int, int64_t) ADASPARSE_INLINE_BODY {
+    count += __builtin_popcount(bits(greater(x, Vec<T>{})));
+  });
+  return count;
+}
+
 // Calls body(two, lanes_left, offset) over a row two vectors at a time, filled up with -inf.
 template <class T, class Body>
 ADASPARSE_INLINE void for_each_two(const T* row, int64_t n, const Body& body) {

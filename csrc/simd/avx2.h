@@ -37,20 +37,28 @@ ADASPARSE_INLINE DoubleVector sqrt(DoubleVector a) {
   return reinterpret_cast<DoubleVector>(_mm256_sqrt_pd(reinterpret_cast<__m256d>(a)));
 }
 
-// For every mask of eight lanes, the numbers of its lanes packed to the front, a byte each.
+// For every mask of eight lanes, a byte each: the numbers of its lanes packed to the front, and the
+// place of each of its lanes among them.
 struct CompressTable {
-  uint64_t order[256];
+  uint64_t order[256], place[256];
 };
 constexpr CompressTable make_compress_table() {
   CompressTable table{};
   for (int mask = 0; mask < 256; ++mask) {
-    uint64_t order = 0;
+    uint64_t order = 0, place = 0;
     int at = 0;
     for (int lane = 0; lane < 8; ++lane)
-      if (mask >> lane & 1) order |= static_cast<uint64_t>(lane) << (8 * at++);
+      if (mask >> lane & 1) {
+        place |= static_cast<uint64_t>(at) << (8 * lane);
+        order |= static_cast<uint64_t>(lane) << (8 * at++);
+      }
     table.order[mask] = order;
+    table.place[mask] = place;
   }
   return table;
+}
+ADASPARSE_INLINE __m256i widen_bytes(const uint64_t& bytes) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&bytes)));
 }
 inline constexpr CompressTable kCompress = make_compress_table();
 
@@ -59,10 +67,8 @@ template <class T>
 ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {
   const unsigned chosen = bits(mask);
   if constexpr (sizeof(T) == 4) {
-    const __m256i order = _mm256_cvtepu8_epi32(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kCompress.order[chosen])));
-    store(to, reinterpret_cast<FloatVector>(
-                  _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(v), order)));
+    store(to, reinterpret_cast<FloatVector>(_mm256_permutevar8x32_ps(
+                  reinterpret_cast<__m256>(v), widen_bytes(kCompress.order[chosen]))));
   } else {
     compress_one_by_one(to, chosen, v);
   }
@@ -70,7 +76,15 @@ ADASPARSE_INLINE int compress_store(T* to, Mask<T> mask, Vec<T> v) {
 }
 template <class T>
 ADASPARSE_INLINE Vec<T> expand_load(const T* from, Mask<T> mask) {
-  return expand_bits(from, bits(mask));
+  const unsigned chosen = bits(mask);
+  if constexpr (sizeof(T) == 4) {
+    const Mask<float> first = first_lanes<float>(__builtin_popcount(chosen));
+    const __m256 packed = _mm256_maskload_ps(from, reinterpret_cast<__m256i>(first));
+    const __m256 placed = _mm256_permutevar8x32_ps(packed, widen_bytes(kCompress.place[chosen]));
+    return reinterpret_cast<FloatVector>(_mm256_and_ps(placed, reinterpret_cast<__m256>(mask)));
+  } else {
+    return expand_bits(from, chosen);
+  }
 }
 template <class M>
 ADASPARSE_INLINE bool every(M m) {

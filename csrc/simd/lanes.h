@@ -23,6 +23,9 @@ template <class N>
 ADASPARSE_INLINE N larger(N a, N b) {
   return a > b ? a : b;
 }
+ADASPARSE_INLINE int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 template <class N>
 ADASPARSE_INLINE void fill(N* to, int64_t count, N value) {
   for (int64_t i = 0; i < count; ++i) to[i] = value;

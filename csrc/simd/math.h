@@ -162,10 +162,12 @@ ADASPARSE_INLINE X log_positive(X x) {
 }
 
 #if defined(__AVX512F__)
-// t^power for t > 0 and rest = t - 1, as for split. The exponent has instructions of its own here,
-// which take less time than the arithmetic in power_of_1p. Source: fitted polynomials, of degree 10
-// for log(1 + f) with -1/4 <= f < 1/2, and of degree 6 for 2^r with |r| <= 1/2.
-ADASPARSE_INLINE FloatVector power_by_exponent(FloatVector t, FloatVector rest, float power) {
+// t^power for t > 0 and rest = t - 1, as for split, and log(t). The exponent has instructions of
+// its own here, which take less time than the arithmetic in power_of_1p. Source: fitted
+// polynomials, of degree 10 for log(1 + f) with -1/4 <= f < 1/2, and of degree 6 for 2^r with |r|
+// <= 1/2.
+ADASPARSE_INLINE FloatVector power_by_exponent(FloatVector t, FloatVector rest, float power,
+                                               FloatVector& log_t) {
   FloatVector k, m;
   split_exponent(t, k, m);
   const FloatVector f = k == 0 ? rest : m - 1.f;
@@ -175,21 +177,24 @@ ADASPARSE_INLINE FloatVector power_by_exponent(FloatVector t, FloatVector rest, 
   const FloatVector high =
       (f * -0.131824514f + 0.144645971f) + f2 * (f * -0.046309364f + 0.105912526f);
   const FloatVector log = f + f2 * (f * (low + f2 * f2 * high) - 0.5f);
-  const FloatVector y = (log * 1.44269504f + k) * power;
+  const FloatVector binary = log * 1.44269504f + k, y = binary * power;
+  log_t = binary * 0.693147181f;
   const FloatVector whole = nearest(y), r = y - whole, r2 = r * r;
   const FloatVector tail = (r * 0.0555036036f + 0.240226478f) +
                            r2 * ((r * 0.00133912959f + 0.00961854215f) + r2 * 0.00015319523f);
   return scale_exponent(r2 * tail + (r * 0.693147181f + 1.f), whole);
 }
 ADASPARSE_INLINE Two<FloatVector> power_by_exponent(const Two<FloatVector>& t,
-                                                    const Two<FloatVector>& rest, float power) {
-  return {power_by_exponent(t.a, rest.a, power), power_by_exponent(t.b, rest.b, power)};
+                                                    const Two<FloatVector>& rest, float power,
+                                                    Two<FloatVector>& log_t) {
+  return {power_by_exponent(t.a, rest.a, power, log_t.a),
+          power_by_exponent(t.b, rest.b, power, log_t.b)};
 }
 constexpr bool kSplitsExponents = true;
 #else
 constexpr bool kSplitsExponents = false;
 template <class X>
-X power_by_exponent(X t, X, float);  // not there
+X power_by_exponent(X t, X, float, X&);  // not there
 #endif
 
 // (1 + x)^power. Range: 1 + x > 0, power > 0 and a result up to 2^127; underflow is gradual. Error:
@@ -201,7 +206,8 @@ ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {
   if constexpr (sizeof(T) == 8) {
     return exp<X>(log1p_positive<X>(x) * power);
   } else if constexpr (kSplitsExponents) {
-    return power_by_exponent(x + 1.f, x, power);
+    X log;
+    return power_by_exponent(x + 1.f, x, power, log);
   } else {
     // In base two no multiple of log(2) has to be added and taken off again.
     X k, f;
@@ -230,14 +236,16 @@ ADASPARSE_INLINE X power_of_1p(X x, ElementOf<X> power) {
   }
 }
 
-// x^power. Range: x > 0 and normal, 0 < power < 1. Error: at most 2 + 4 |log of the result| ULP.
-// `log_x` is the logarithm of x, for processors that compute powers from it.
+// x^power, and log(x) on the way to it. Range: x > 0 and normal, 0 < power < 1. Error: at most
+// 2 + 4 |log of the result| ULP, and 3 ULP.
 template <class X>
-ADASPARSE_INLINE X power_of(X x, [[maybe_unused]] X log_x, ElementOf<X> power) {
-  if constexpr (kSplitsExponents && sizeof(ElementOf<X>) == 4)
-    return power_by_exponent(x, x - 1.f, power);
-  else
+ADASPARSE_INLINE X power_of(X x, ElementOf<X> power, X& log_x) {
+  if constexpr (kSplitsExponents && sizeof(ElementOf<X>) == 4) {
+    return power_by_exponent(x, x - 1.f, power, log_x);
+  } else {
+    log_x = log_positive(x);
     return exp<X>(log_x * power);
+  }
 }
 
 // e^x, roughly: for a first guess. Range: -80 <= x <= 0; smaller x give about 0. Error: at most 4%

@@ -14,10 +14,11 @@ namespace {
 using adasparse::Kernels;
 
 constexpr Type kTypes[] = {Type::kFloat32, Type::kFloat64, Type::kBFloat16, Type::kFloat16};
-constexpr double kAlphas[] = {1, 1 + 1e-6, 1.05, 1.5, 1.9, 2, 3, 0.5};
+constexpr double kAlphas[] = {1, 1 + 1e-6, 1.05, 1.4, 1.5, 1.9, 2, 3, 0.5};
 
-// Gradients through weights below the normal numbers are right to this and no further.
-constexpr double kTiny = 1e-35;
+// Gradients through weights below the normal numbers are right to this and no further: sigma of
+// such a weight is up to 2^(-126 (2 - alpha)).
+constexpr double kTiny = 1e-22;
 
 // ---------------------------------------------------------------- reference
 
@@ -464,14 +465,33 @@ TEST(rows_are_independent) {
       const auto row_of = [&](const Array& all, int64_t i) {
         return static_cast<unsigned char*>(all.data()) + static_cast<size_t>(i) * bytes;
       };
+      Array grad(type, rows * n);
+      Random random(9);
+      for (int64_t i = 0; i < rows * n; ++i) grad.set(i, random.normal());
       for (const Kernels* kernels : sets()) {
         Array together(type, rows * n), alone(type, n);
         kernels->entmax_forward(forward_call(problem, together));
+        Array by_scores(type, rows * n), by_alpha(Type::kFloat64, rows);
+        Array by_scores_alone(type, n), by_alpha_alone(Type::kFloat64, 1);
+        const auto backward = [&](const void* weights, const void* from, Array& to, Array& alpha_to,
+                                  const double* alpha, int64_t stride, int64_t count) {
+          kernels->entmax_backward({type, weights, from, to.data(),
+                                    static_cast<double*>(alpha_to.data()), alpha, stride, count, n,
+                                    1});
+        };
+        backward(together.data(), grad.data(), by_scores, by_alpha, problem.alpha.data(), 1, rows);
         for (int64_t i = 0; i < rows; ++i) {
           kernels->entmax_forward(
               {type, row_of(problem.scores, i), alone.data(), &problem.alpha[i], 0, 1, n, 1});
           CHECK(std::memcmp(alone.data(), row_of(together, i), bytes) == 0,
                 "%s: differs from the row alone", problem.text(*kernels, i).c_str());
+          backward(row_of(together, i), row_of(grad, i), by_scores_alone, by_alpha_alone,
+                   &problem.alpha[i], 0, 1);
+          const auto* of_alpha = static_cast<const double*>(by_alpha.data()) + i;
+          CHECK(std::memcmp(by_scores_alone.data(), row_of(by_scores, i), bytes) == 0 &&
+                    std::memcmp(by_alpha_alone.data(), of_alpha, sizeof(double)) == 0,
+                "%s: gradients differ from those of the row alone",
+                problem.text(*kernels, i).c_str());
         }
       }
     }
