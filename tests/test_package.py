@@ -51,3 +51,10 @@ def test_published_figures_name_released_versions():
     }
     assert signed, "no signature was found"
     assert {version for _, version in signed} <= {*released, adasparse.__version__}, signed
+
+
+def test_citation_lists_every_paper():
+    paper = re.compile(r"arxiv\.org/abs/([0-9.]+[0-9])")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    cited = {x for page in pages for x in paper.findall(page.read_text(encoding="utf-8"))}
+    assert cited <= set(paper.findall((ROOT / "CITATION.cff").read_text(encoding="utf-8")))

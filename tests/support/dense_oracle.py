@@ -66,15 +66,25 @@ class DenseOracle:
 
     @contextmanager
     def _entmax_for_softmax(self) -> Iterator[None]:
-        running: list[Tensor] = []
+        running: list[tuple[Tensor, nn.Module]] = []  # exponents and attention module
+        sinks: list[Tensor] = []  # for the next softmax, as the score of one key more
 
         def enter(name: str) -> Any:
-            return lambda *_: running.append(self.alphas[name])
+            return lambda module, _: running.append((self.alphas[name], module))
 
         def leave(*_: Any) -> None:
             running.pop()
 
-        softmax = torch.softmax
+        softmax, total = torch.softmax, torch.logsumexp
+
+        def logsumexp(scores: Tensor, *dim: Any, **options: Any) -> Tensor:
+            # Granite SWA multiplies outputs by sigmoid(logsumexp(scores) - sinks), which is a sink
+            # for softmax alone: that factor becomes 1, and entmax gets the sink.
+            found = total(scores, *dim, **options)
+            if not running or not hasattr(running[-1][1], "sinks"):
+                return found
+            sinks.append(running[-1][1].sinks)
+            return torch.full_like(found, torch.inf)
 
         def entmax(scores: Tensor, dim: int = -1, *rest: Any, **options: Any) -> Tensor:
             if not running or scores.dim() < 3 or dim not in (-1, scores.dim() - 1):  # no keys
@@ -82,14 +92,18 @@ class DenseOracle:
             scores = scores.double()
             masked = scores < torch.finfo(torch.float32).min / 2
             scores = scores.masked_fill(masked, -torch.inf)
-            return _ReferenceEntmax.apply(scores, running[-1])
+            alpha, _ = running[-1]
+            if not sinks:
+                return _ReferenceEntmax.apply(scores, alpha)
+            sink = sinks.pop().reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+            return _ReferenceEntmax.apply(torch.cat([scores, sink], -1), alpha)[..., :-1]
 
         sdpa = nn.functional.scaled_dot_product_attention
 
         def attend(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
             if not running:
                 return sdpa(query, key, value, *rest, **options)
-            return _attend(query, key, value, running[-1], *rest, **options)
+            return _attend(query, key, value, running[-1][0], *rest, **options)
 
         with ExitStack() as stack:
             stack.callback(torch.backends.mha.set_fastpath_enabled, True)
@@ -102,6 +116,7 @@ class DenseOracle:
                 stack.callback(module.register_forward_hook(leave).remove)
             for owner in (nn.functional, torch, Tensor):
                 stack.enter_context(mock.patch.object(owner, "softmax", entmax))
+            stack.enter_context(mock.patch.object(torch, "logsumexp", logsumexp))
             yield
 
 

@@ -59,7 +59,7 @@ SAMPLE = [
     "gpt2",
     "gpt_neox",
     "gpt_oss",
-    "granite",
+    "granite_swa",
     "helium",
     "mpnet",
     "opt",
