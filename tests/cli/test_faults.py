@@ -327,3 +327,29 @@ def test_flipped_bits_in_the_tokens_of_a_text_are_told(tmp_path, name):
         f"tokens in {run / 'tokens'}", "tokens"
     )
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": [None]},
+        {"scores": 7},
+        {"attention": {}},
+        {"train_length": "x"},
+        {"train_length": 10**30},
+        {"stopped": []},
+        {"scores": [{"length": 5}]},
+    ],
+    ids=str,
+)
+def test_a_damaged_evaluation_is_told(tmp_path, change):
+    """It used to end in a traceback."""
+    where = tmp_path / "copy-asentmax-adaptive-nape-3"
+    shutil.copytree(task_run(), where)
+    evaluated = invoke("tasks", "eval", where, "--lengths", 5, "--json")
+    (where / "eval.json").write_text(json.dumps(json.loads(evaluated.stdout) | change))
+    assert "eval.json is damaged" in fails("tasks", "plot", tmp_path, "--out", tmp_path / "x.svg")
+    assert not list(tmp_path.glob("x*"))
+    swept = invoke("tasks", "sweep", task_file(), "--out", tmp_path, "--lengths", 5)
+    assert swept.exit_code == 1
+    assert "eval.json is damaged" in swept.stderr
