@@ -406,3 +406,27 @@ def test_benchmarks_tell_of_a_run_of_another_kind():
     """It used to end in a traceback."""
     message = fails("bench", "decode", "--run", small_run(), "--case", "trained", "--quick")
     assert "The run must be one of 'adasparse tasks train'" in message
+
+
+def test_a_text_that_is_shorter_than_all_lengths_is_told(tmp_path):
+    """An evaluation without a number used to replace the one before."""
+    (tmp_path / "text").write_text("the sea\n")
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    (run / "eval.json").write_text("{}")
+    message = fails("lm", "eval", run, "--text", tmp_path / "text", "--lengths", "64,128")
+    assert "The text must have at least 64 tokens" in message
+    assert (run / "eval.json").read_text() == "{}"
+
+
+def test_a_perplexity_beyond_numbers_is_infinite(tmp_path):
+    """It used to end in an OverflowError."""
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    weights = load_file(run / "model.safetensors")
+    weights["model.norm.weight"] *= 1e6
+    save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
+    read = ("--text", held_out(), "--lengths", 16, "--tokens", 32, "--needles", 0)
+    result = invoke("lm", "eval", run, *read)
+    assert result.exit_code == 0, result.exception
+    assert " inf " in result.stdout
