@@ -64,7 +64,6 @@ def test_damaged_results_are_told(run, result, tmp_path, command, content):
 
 
 def test_a_figure_that_cannot_be_drawn_is_told(run, result, tmp_path):
-    """It used to end in a traceback, with one of two figures written."""
     pytest.importorskip("matplotlib")
     (tmp_path / "x.json").write_bytes(lengths_result(result, shape=[1, 8, 10**30, 64]))
     found = run("plot", tmp_path / "x.json", "--output", tmp_path / "x.svg")
