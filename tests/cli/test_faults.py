@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from adasparse.cli.main import app
@@ -104,6 +105,19 @@ def test_a_damaged_model_is_told(tmp_path, name):
     before = snapshot(tmp_path)
     assert "cannot be loaded" in fails(*COMMANDS[name](run), text="zwei\n")
     assert snapshot(tmp_path) == before
+
+
+def test_a_model_without_embeddings_is_told(tmp_path):
+    """New ones used to be drawn where config.json did not name the class of the model."""
+    run = tmp_path / "run"
+    shutil.copytree(small_run(), run)
+    weights = load_file(run / "model.safetensors")
+    del weights["model.shared.weight"]
+    save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((run / "config.json").read_text())
+    del config["architectures"]
+    (run / "config.json").write_text(json.dumps(config))
+    assert "its weights are incomplete" in fails("translate", run, text="zwei\n")
 
 
 class TestOutputOfTranslate:
@@ -264,6 +278,24 @@ def test_a_text_that_is_too_short_leaves_no_folder(tmp_path):
     assert invoke("lm", "train", *where, "max_steps=1").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "lost"), [("train", "bleu"), ("train", "average"), ("lm train", "perplexity")]
+)
+def test_results_without_an_entry_are_told(tmp_path, kind, lost):
+    """A training that had ended used to end in a traceback when it was resumed."""
+    run = tmp_path / "run"
+    shutil.copytree(RUNS.get(kind.split()[0], small_run)(), run)
+    results = json.loads((run / "results.json").read_text())
+    if lost in results:
+        results[lost] = {}
+    else:
+        del results["candidates"][results["model"]][lost]
+    (run / "results.json").write_text(json.dumps(results))
+    before = snapshot(tmp_path)
+    assert "results.json is damaged" in fails(*COMMANDS[kind](run))
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("kind", ["train", "tasks train", "lm train"])
 @pytest.mark.parametrize("option", [(), ("--dry-run",)], ids=str)
 def test_damaged_results_are_told_before_anything_is_written(tmp_path, kind, option):
@@ -327,3 +359,74 @@ def test_flipped_bits_in_the_tokens_of_a_text_are_told(tmp_path, name):
         f"tokens in {run / 'tokens'}", "tokens"
     )
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": [None]},
+        {"scores": 7},
+        {"attention": {}},
+        {"train_length": "x"},
+        {"train_length": 10**30},
+        {"stopped": []},
+        {"scores": [{"length": 5}]},
+    ],
+    ids=str,
+)
+def test_a_damaged_evaluation_is_told(tmp_path, change):
+    """It used to end in a traceback."""
+    where = tmp_path / "copy-asentmax-adaptive-nape-3"
+    shutil.copytree(task_run(), where)
+    evaluated = invoke("tasks", "eval", where, "--lengths", 5, "--json")
+    (where / "eval.json").write_text(json.dumps(json.loads(evaluated.stdout) | change))
+    assert "eval.json is damaged" in fails("tasks", "plot", tmp_path, "--out", tmp_path / "x.svg")
+    assert not list(tmp_path.glob("x*"))
+    swept = invoke("tasks", "sweep", task_file(), "--out", tmp_path, "--lengths", 5)
+    assert swept.exit_code == 1
+    assert "eval.json is damaged" in swept.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [
+        (("tasks", "train", task_file), ("max_length=500000000",)),
+        (("lm", "train", language_file), (f"data={text_file()}", "context=500000000")),
+    ],
+    ids=["tasks", "lm"],
+)
+def test_a_batch_that_memory_cannot_hold_is_told(tmp_path, command, changes):
+    """A dry run used to build it."""
+    *words, recipe = command
+    message = fails(*words, recipe(), *changes, f"output={tmp_path / 'run'}", "--dry-run")
+    assert "GiB of memory; " in message
+
+
+def test_benchmarks_tell_of_a_run_of_another_kind():
+    """It used to end in a traceback."""
+    message = fails("bench", "decode", "--run", small_run(), "--case", "trained", "--quick")
+    assert "The run must be one of 'adasparse tasks train'" in message
+
+
+def test_a_text_that_is_shorter_than_all_lengths_is_told(tmp_path):
+    """An evaluation without a number used to replace the one before."""
+    (tmp_path / "text").write_text("the sea\n")
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    (run / "eval.json").write_text("{}")
+    message = fails("lm", "eval", run, "--text", tmp_path / "text", "--lengths", "64,128")
+    assert "The text must have at least 64 tokens" in message
+    assert (run / "eval.json").read_text() == "{}"
+
+
+def test_a_perplexity_beyond_numbers_is_infinite(tmp_path):
+    """It used to end in an OverflowError."""
+    run = tmp_path / "run"
+    shutil.copytree(language_run(), run)
+    weights = load_file(run / "model.safetensors")
+    weights["model.norm.weight"] *= 1e6
+    save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
+    read = ("--text", held_out(), "--lengths", 16, "--tokens", 32, "--needles", 0)
+    result = invoke("lm", "eval", run, *read)
+    assert result.exit_code == 0, result.exception
+    assert " inf " in result.stdout

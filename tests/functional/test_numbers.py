@@ -228,3 +228,29 @@ def test_an_alpha_first_seen_in_a_transform_is_a_number():
     torch.func.grad(lambda x: entmax(x, 1.4375).pow(2).sum())(scores)
     weights = entmax(scores, 1.4375)
     assert_near(weights, oracle(scores, 1.4375))
+
+
+def conjugate_part(x):
+    """``x`` as the imaginary part of a conjugate: its memory holds the opposite sign."""
+    return torch.complex(torch.zeros_like(x), -x).conj().imag
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sign_that_memory_does_not_show_counts(dtype):
+    """Kernels used to read ``-x``, in inputs and in incoming gradients."""
+    query, key, value = (randn(1, 2, 5, 4, dtype=dtype) for _ in range(3))
+    mask, alpha = randn(5, 5, dtype=dtype), torch.tensor([1.3, 1.7], dtype=torch.float64)
+    target, grad = torch.tensor([1, 0, 3, 2, 1]), randn(1, 2, 5, 4, dtype=dtype)
+
+    def results(view):
+        q, k, v, a = (x.clone().requires_grad_() for x in (query, key, value, alpha))
+        out = entmax_attention(view(q), view(k), view(v), alpha=view(a), attn_mask=view(mask))
+        out.backward(view(grad))
+        weights = entmax(view(v), view(a)[0])
+        loss = entmax_loss(view(v)[0, 0], target, weight=view(grad[0, 0, 0]).abs())
+        (weights.sum() * 0 + loss).backward()
+        return [out, weights, loss, q.grad, k.grad, v.grad, a.grad]
+
+    assert conjugate_part(query).is_neg()
+    for got, expected in zip(results(conjugate_part), results(lambda x: x), strict=True):
+        assert torch.equal(got, expected)

@@ -53,6 +53,13 @@ def test_pieces_of_a_text_have_the_tokens_of_the_whole():
     assert TOKENIZER.eos_token_id not in encode(TOKENIZER, text)
 
 
+def test_a_word_of_a_million_letters_is_learned_from_at_once():
+    """It used to take hours, which Ctrl-C did not end."""
+    text = "x" * 1_000_000 + "\n" * 100_000
+    tokenizer = train_tokenizer(text, vocab_size=300)
+    assert tokenizer.decode(encode(tokenizer, text).tolist()) == text
+
+
 def test_texts_that_cannot_be_read_are_told(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\xfe")
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n" * 99)[:-9])

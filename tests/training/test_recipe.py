@@ -53,6 +53,7 @@ def bomb(levels):
         ("width: " + "[" * 100_000, "nested 4 deep at most"),
         ("{a: " * 100_000, "nested 4 deep at most"),
         ("a: b\n" * 300_000, "at most 1,048,576 bytes; it is no recipe"),
+        ("width: 16\nheads: 2\nwidth: 32", "each key may be given once; got 'width' twice"),
         ("width: 1\0", "special characters are not allowed"),
     ],
     ids=lambda x: x[:12],

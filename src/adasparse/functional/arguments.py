@@ -120,7 +120,8 @@ def check_alpha_values(alpha: Tensor, lowest: float) -> None:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """``(..., n)`` as contiguous ``(rows, n)``."""
+    """``(..., n)`` as contiguous ``(rows, n)``, with its sign in memory."""
+    x = x.resolve_neg()
     if x.dim() == 2 and x.is_contiguous():
         return x
     return x.contiguous().view(-1, x.shape[-1]) if x.numel() else x.reshape(0, x.shape[-1])
@@ -130,6 +131,7 @@ def alpha_rows(alpha: Tensor, batch: torch.Size) -> Tensor:
     """Alpha in float64: one value, or one for each of the rows of ``batch``."""
     if alpha.requires_grad or alpha.dtype != torch.float64:
         alpha = alpha.detach().double()
+    alpha = alpha.resolve_neg()
     if alpha.numel() == 1:
         return alpha
     return alpha.expand(*batch, 1).reshape(-1).contiguous()

@@ -174,9 +174,10 @@ def compute_dtype(problem: AttentionProblem) -> torch.dtype:
 
 
 def readable(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``x`` in ``dtype`` with a contiguous last dimension."""
+    """Return ``x`` in ``dtype`` with a contiguous last dimension, and with its sign in memory."""
     if x.dtype != dtype:
         x = x.to(dtype)
+    x = x.resolve_neg()  # the imaginary part of a conjugate has a sign that memory does not show
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
@@ -189,15 +190,19 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
             changed[name] = y
     if alpha.dim() != 4 or alpha.dtype != torch.float64:
         changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
+    if alpha.is_neg():
+        changed["alpha"] = changed.get("alpha", alpha).resolve_neg()
+    if mask is not None and mask.is_neg():
+        changed["mask"] = mask = mask.resolve_neg()
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
         # A mask in float32 keeps its digits beside inputs in half precision.
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         if mask.dtype != wide:
             changed["mask"] = mask.to(wide)
     if slopes is not None:
-        changed["slopes"] = slopes.double().contiguous()
+        changed["slopes"] = slopes.double().contiguous().resolve_neg()
     if problem.sinks is not None:
-        changed["sinks"] = problem.sinks.double().contiguous()
+        changed["sinks"] = problem.sinks.double().contiguous().resolve_neg()
     return with_tensors(problem, changed) if changed else problem
 
 

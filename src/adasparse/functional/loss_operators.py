@@ -59,13 +59,15 @@ def _prepared(problem: LossProblem) -> LossProblem:
     return with_tensors(
         problem,
         {
-            "scores": scores.contiguous(),
+            "scores": scores.contiguous().resolve_neg(),
             "alpha": alpha_rows(problem.alpha, scores.shape[:-1]),
             "index": None if index is None else index.contiguous(),
             "probability": None
             if probability is None
-            else probability.to(scores.dtype).contiguous(),
-            "weight": None if weight is None else weight.to(scores.dtype).contiguous(),
+            else probability.to(scores.dtype).contiguous().resolve_neg(),
+            "weight": None
+            if weight is None
+            else weight.to(scores.dtype).contiguous().resolve_neg(),
         },
     )
 
@@ -90,7 +92,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor | None]:
     kernels = choose_kernels(backend, problem.scores)
     grad_scores, grad_alpha = kernels.loss_backward(
-        _prepared(problem), saved, grad.double().contiguous(), with_alpha=with_alpha
+        _prepared(problem), saved, grad.double().contiguous().resolve_neg(), with_alpha=with_alpha
     )
     if grad_alpha is not None:
         grad_alpha = sum_to_alpha(grad_alpha, problem.alpha, problem.scores.shape[:-1])

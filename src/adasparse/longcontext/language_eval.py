@@ -41,6 +41,11 @@ def evaluate_reading(
     model, tokenizer, recipe = load_language_run(run)
     lengths = lengths or [recipe.context * 2**i for i in range(4)]
     tokens = encode(tokenizer, read_text(text))
+    if len(tokens) < min(lengths):
+        raise ValueError(
+            f"The text must have at least {min(lengths)} tokens, the shortest of the lengths; "
+            f"{text} has {len(tokens)}."
+        )
     result: dict[str, Any] = {
         "attention": recipe.attention,
         "positions": recipe.positions,

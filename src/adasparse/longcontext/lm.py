@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainingArgum
 
 from adasparse._files import file_hash
 from adasparse.longcontext.card import language_card
+from adasparse.longcontext.memory import check_batch
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.perplexity import perplexity_by_length
 from adasparse.longcontext.recipe import LanguageRecipe
@@ -141,8 +142,10 @@ class LanguageJob:
     def _build_model(self, **tokens: int) -> LongContextForCausalLM:
         """Return a new model; the same seed gives the same weights."""
         check_parameters(self.recipe.parameters(tokens["vocab_size"]))
+        config = self.recipe.model_config(**tokens)
+        check_batch(config, self.recipe.batch_size * self.recipe.context)
         torch.manual_seed(self.recipe.seed)
-        return LongContextForCausalLM(self.recipe.model_config(**tokens))
+        return LongContextForCausalLM(config)
 
     def model_card(self, model: PreTrainedModel, results: Results) -> str:
         """Return the text of the model card."""

@@ -5,7 +5,7 @@ import torch
 from adasparse.longcontext.config import LongContextConfig
 from adasparse.training.memory import available_memory
 
-__all__ = ["available_memory", "forward_bytes"]
+__all__ = ["available_memory", "check_batch", "forward_bytes"]
 
 #: Memory of the allocator and of kernels' buffers beside tensors, as a factor and in bytes.
 _SLACK, _OVERHEAD = 1.4, 2**26
@@ -27,3 +27,13 @@ def forward_bytes(config: LongContextConfig, num_tokens: int, *, num_logits: int
     peak = 2 * width + max(3 * inner, 3 * heads + width)
     values = num_tokens * peak + 2 * num_logits * config.vocab_size
     return int(_SLACK * values * torch.float32.itemsize) + _OVERHEAD
+
+
+def check_batch(config: LongContextConfig, num_tokens: int) -> None:
+    """Refuse to train with batches that memory cannot hold; a GPU raises when it is full."""
+    free, needed = available_memory(), forward_bytes(config, num_tokens)
+    if free is not None and needed > free and not torch.cuda.is_available():
+        raise ValueError(
+            f"A batch of {num_tokens:,} tokens takes at least {needed / 2**30:,.1f} GiB of memory; "
+            f"{free / 2**30:,.1f} GiB are free. Make batch_size or the examples smaller."
+        )

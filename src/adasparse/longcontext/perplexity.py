@@ -15,6 +15,8 @@ from adasparse.longcontext.text import Tokens
 
 #: Places whose logits are there at once.
 _LOGITS = 1024
+#: Losses beyond which a perplexity is infinite in float64.
+_MOST_LOSS = 709.0
 
 
 @torch.no_grad()
@@ -102,7 +104,7 @@ def obstacle(
 
 def _summary(losses: Tensor) -> dict[str, float]:
     loss = losses.mean().item()
-    return {"loss": loss, "perplexity": math.exp(loss)}
+    return {"loss": loss, "perplexity": math.exp(loss) if loss < _MOST_LOSS else math.inf}
 
 
 def _buckets(losses: Tensor, train_length: int) -> list[dict[str, Any]]:

@@ -167,6 +167,7 @@ class LanguageRecipe(LongContextRecipe):
 
     #: The text is compared by content.
     resumable: ClassVar[tuple[str, ...]] = (*TrainingRecipe.resumable, "data")
+    scores: ClassVar[tuple[str, ...]] = ("loss", "perplexity")
     limits: ClassVar[Mapping[str, int]] = {**LongContextRecipe.limits, "vocab_size": MOST_TOKENS}
 
     data: str

@@ -7,10 +7,9 @@ from typing import Any
 
 from adasparse.longcontext.config import AttentionKind, PositionKind
 from adasparse.longcontext.recipe import TaskRecipe
-from adasparse.longcontext.task_eval import EVALUATION, evaluate_run
+from adasparse.longcontext.task_eval import EVALUATION, evaluate_run, read_evaluation
 from adasparse.longcontext.train import train_task
 from adasparse.training import ProgressBar
-from adasparse.training.loading import read_json
 from adasparse.training.run_folder import RECIPE
 
 
@@ -62,7 +61,7 @@ def run_one(
     train_task(recipe, resume=(folder / RECIPE).is_file(), report=report, progress=progress)
     path, trained = folder / EVALUATION, folder / "results.json"
     if path.is_file() and path.stat().st_mtime_ns > trained.stat().st_mtime_ns:
-        found = read_json(path)
+        found = read_evaluation(path)
         if _covers(found, lengths, examples):
             return found
     return evaluate_run(folder, lengths, examples=examples)
@@ -80,7 +79,7 @@ def read_evaluations(folder: str | Path) -> list[dict[str, Any]]:
     """Return the evaluations of all runs of tasks in a folder, or of the one run that it is."""
     folder = Path(folder)
     paths = [folder / EVALUATION, *sorted(folder.glob(f"*/{EVALUATION}"))]
-    every = [read_json(path) for path in paths if path.is_file()]
+    every = [read_evaluation(path) for path in paths if path.is_file()]
     found = [each for each in every if "task" in each]  # language models have others
     if not found:
         raise ValueError(

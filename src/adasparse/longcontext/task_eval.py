@@ -11,8 +11,11 @@ from adasparse.longcontext.length_scores import LengthScore, evaluate_lengths
 from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.runs import load_task_run
 from adasparse.longcontext.tasks import find_task
+from adasparse.training.loading import read_json
 
 EVALUATION = "eval.json"
+#: Entries of a score between 0 and 1.
+_SHARES = ("exact_match", "exact_low", "exact_high", "token_accuracy")
 
 
 def length_multiples(recipe: TaskRecipe, max_factor: int) -> list[int]:
@@ -66,3 +69,38 @@ def evaluate_run(
     }
     write_atomically(Path(run) / EVALUATION, json.dumps(result, indent=2))
     return result
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """Return the content of an ``eval.json``, of a task or of a language model.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    found = read_json(path)
+    if "task" in found and not _is_whole(found):
+        raise ValueError(
+            f"{path} is damaged: entries are missing or of another type. Remove it and score the "
+            "run again."
+        )
+    return found
+
+
+def _is_whole(evaluation: dict[str, Any]) -> bool:
+    """Tell whether an evaluation of a task has what is read from it."""
+    try:
+        names = [evaluation[x] for x in ("task", "attention", "positions")]
+        reason, scores = evaluation["stopped"], evaluation["scores"]
+        counts = [evaluation["train_length"]]
+        counts += [score[x] for score in scores for x in ("length", "examples")]
+        shares = [score[x] for score in scores for x in _SHARES]
+        seconds = [score["seconds"] for score in scores]
+    except (LookupError, TypeError):
+        return False
+    return (
+        all(isinstance(x, str) for x in names)
+        and isinstance(reason, str | None)
+        and all(type(x) is int and 0 < x < 2**63 for x in counts)
+        and all(type(x) in (int, float) for x in shares + seconds)
+        and all(0 <= x <= 1 for x in shares)
+    )

@@ -21,8 +21,9 @@ Tokens = NDArray[np.uint32]
 
 EOS = "<eos>"
 #: Line breaks, or a word, a number or other characters with the space before, or white space. None
-#: of them but the first goes beyond the end of a line.
-_PIECE = r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+"
+#: of them but the first goes beyond the end of a line. The time to learn from a piece grows with
+#: the square of its length, which is why it has an end.
+_PIECE = re.sub(r"\+", "{1,1000}", r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+")
 #: Where a text can be cut without changing its tokens.
 _CUT = re.compile(r"(?<=\n)(?=[^\n])")
 #: Pieces that are encoded together.

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from adasparse.longcontext.card import task_card
 from adasparse.longcontext.length_scores import evaluate_lengths
+from adasparse.longcontext.memory import check_batch
 from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.tasks import Task, find_task
@@ -108,6 +109,7 @@ class TaskJob:
         """Return a new model; the same seed gives the same weights."""
         config = self.recipe.task_config()
         check_parameters(self.recipe.parameters(config.vocab_size))
+        check_batch(config, self.recipe.batch_size * self.recipe.lengths[1])
         torch.manual_seed(self.recipe.seed)
         return LongContextForCausalLM(config)
 
@@ -144,12 +146,12 @@ class TaskJob:
 
     def rehearsal(self) -> Rehearsal:
         """Return a new model and a batch of the longest examples."""
-        recipe = self.recipe
+        recipe, model = self.recipe, self.build_model()
         longest = find_task(recipe.task).batch(
             recipe.seed + 1, recipe.batch_size, recipe.lengths[1]
         )
         return Rehearsal(
-            model=self.build_model(),
+            model=model,
             inputs=longest.model_inputs(),
             loss=model_loss,
             sizes={"examples": recipe.max_steps * recipe.batch_size * recipe.accumulate},

@@ -50,6 +50,9 @@ class TrainingRecipe:
         *("threads", "workers", "output", "accumulate"),
     )
 
+    #: Names of scores that the results of a run have.
+    scores: ClassVar[tuple[str, ...]] = ()
+
     #: Largest values of settings that must be smaller than ``MOST``; NumPy limits seeds.
     limits: ClassVar[Mapping[str, int]] = {"seed": 2**32 - 1, "threads": 1024, "workers": 1024}
 

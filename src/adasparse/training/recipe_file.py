@@ -2,6 +2,7 @@
 
 import reprlib
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -72,7 +73,18 @@ def _load(text: str) -> object:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEPTH:
             raise ValueError(f"values may be nested {_MOST_DEPTH} deep at most")
-    return yaml.safe_load(text)
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    if isinstance(node, yaml.MappingNode):
+        _check_keys([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+    return None if node is None else loader.construct_document(node)
+
+
+def _check_keys(keys: list[str]) -> None:
+    """Refuse a key that is given twice: YAML would take its last value without a word."""
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise ValueError(f"each key may be given once; got {_short.repr(twice[0])} twice")
 
 
 def _read_changes(cls: type[Any], changes: Iterable[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Results of a finished run, as ``results.json`` in its folder holds them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -34,17 +35,27 @@ def is_finished(recipe: TrainingRecipe, step: int) -> bool:
     return results["step"] == step and results["average"] == recipe.average
 
 
-def read_results(output: str | Path) -> Results:
-    """Return the results of a finished run."""
+def read_results(output: str | Path, *, scores: Sequence[str] = ()) -> Results:
+    """Return the results of a finished run.
+
+    Args:
+        output: Folder of the run.
+        scores: Names of scores that the chosen model must have.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
     path = Path(output) / RESULTS
     try:
         results: Results = json.loads(path.read_text(encoding="utf-8"))
-        _ = results["step"], results["average"]
-        scores = results["candidates"][results["model"]]
-        if not scores:
-            raise ValueError(f"{results['model']} has no scores")
-        for score in scores.values():
-            _ = score + 0.0
+        _ = results["step"] + 0, results["average"] + 0
+        chosen = results["candidates"][results["model"]]
+        missing = [name for name in scores if name not in chosen]
+        if missing or not chosen:
+            raise ValueError(f"{results['model']} has no {', '.join(missing) or 'scores'}")
+        for candidate in results["candidates"].values():
+            for score in candidate.values():
+                _ = score + 0.0
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is damaged: {error}. Remove it and add --resume to write it again."

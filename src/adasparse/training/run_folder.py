@@ -71,7 +71,7 @@ def check_folder(
     refuse_code(output)
     _check_same(recipe, identity)
     if (output / RESULTS).exists():
-        read_results(output)
+        read_results(output, scores=recipe.scores)
     found, damaged = latest_intact(output / CHECKPOINTS)
     if damaged and found is None:
         raise ValueError(

@@ -41,6 +41,7 @@ class TranslationRecipe(TrainingRecipe):
 
     #: The data are compared by content.
     resumable: ClassVar[tuple[str, ...]] = (*TrainingRecipe.resumable, "data")
+    scores: ClassVar[tuple[str, ...]] = ("loss", "bleu", "chrf")
     limits: ClassVar[Mapping[str, int]] = {
         **TrainingRecipe.limits,
         **{"encoder_layers": 1000, "decoder_layers": 1000, "eval_beam": MOST_BEAMS},

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from adasparse._files import write_atomically
 from adasparse._threads import thread_limit
 from adasparse.bench.results import Progress, Result, Settings, signature
+from adasparse.cli.common import user_errors
 
 Rendered = TypeVar("Rendered")
 
@@ -26,11 +27,12 @@ def run_benchmark(
     output: Path | None,
 ) -> None:
     """Measure with a progress bar, write the JSON if requested, and print it or a table."""
-    with thread_limit(settings.num_threads), _progress_bar() as progress:
-        result = measure(settings, progress)
-    text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-    if output:
-        write_atomically(output, text)
+    with user_errors():
+        with thread_limit(settings.num_threads), _progress_bar() as progress:
+            result = measure(settings, progress)
+        text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+        if output:
+            write_atomically(output, text)
     if as_json:
         typer.echo(text, nl=False)
         return
@@ -54,8 +56,8 @@ def _progress_bar() -> Iterator[Progress]:
 def read_result(file: Path, render: Callable[[Result], Rendered]) -> Rendered:
     """Return what ``render`` makes of a result file; any other file is a mistake of the caller."""
     try:
-        return render(json.loads(file.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        return render(json.loads(file.read_bytes()))
+    except Exception as error:  # damaged files raise whatever comes first
         raise typer.BadParameter(
             f"{file} must be JSON written by 'adasparse bench'; got {error!r}."
         ) from error

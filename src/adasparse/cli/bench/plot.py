@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from adasparse._files import write_atomically
+from adasparse.bench.results import Result
 from adasparse.cli.bench.options import ResultFile, check_directory
 from adasparse.cli.bench.output import read_result
+from adasparse.cli.common import user_errors
 
 FORMATS = (".pdf", ".png", ".svg")
 
@@ -35,11 +37,13 @@ def plot(
     check_directory(output)
     if output.suffix not in FORMATS:
         raise typer.BadParameter(f"{output} must end in one of {', '.join(FORMATS)}.")
-    try:
-        drawn = read_result(file, figures.draw)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    for name, figure in drawn.items():
-        path = output.with_stem(f"{output.stem}_{name}")
-        write_atomically(path, figures.encode(figure, output.suffix[1:]))
-        typer.echo(path)
+
+    def render(result: Result) -> dict[str, bytes]:
+        drawn = figures.draw(result)
+        return {name: figures.encode(figure, output.suffix[1:]) for name, figure in drawn.items()}
+
+    with user_errors():
+        for name, content in read_result(file, render).items():
+            path = output.with_stem(f"{output.stem}_{name}")
+            write_atomically(path, content)
+            typer.echo(path)
