@@ -41,8 +41,8 @@ bench: $(INSTALLED)  ## Time operators and attention against their baselines, in
 docs: $(INSTALLED)  ## Build the documentation into build/site
 	$(BIN)/mkdocs build --quiet
 
-docs-version: $(INSTALLED)  ## Commit the documentation as VERSION=0.2.0 to the branch gh-pages; PUSH=--push
-	test -n "$(VERSION)" || (echo "Give a version: make docs-version VERSION=0.2.0" && false)
+docs-version: $(INSTALLED)  ## Commit the documentation as VERSION=0.2.1 to the branch gh-pages; PUSH=--push
+	test -n "$(VERSION)" || (echo "Give a version: make docs-version VERSION=0.2.1" && false)
 	PATH="$(CURDIR)/$(BIN):$$PATH" mike deploy $(PUSH) --update-aliases $(VERSION) latest
 	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default $(PUSH) latest
 
