@@ -3,11 +3,12 @@
 Runs a model once, records what its attention gets, and counts in the kernels under Triton's
 interpreter:
 
-    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py RUN [LENGTH]             # of tasks train
-    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py MODEL LENGTH TOKENS.pt   # of transformers
+    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py RUN [LENGTH]               # of tasks train
+    TRITON_INTERPRET=1 python benchmarks/gpu_passes.py MODEL LENGTH TOKENS.pt 7   # of transformers
 
 A model of transformers reads the first LENGTH of the tokens in a file, as ``torch.save`` writes
-them; the evidence runner leaves such files beside pretrained models.
+them; the evidence runner leaves such files beside pretrained models. The last number is a step:
+every seventh layer, here.
 """
 
 import json
@@ -96,10 +97,9 @@ def main() -> None:
         sys.exit(__doc__)
     folder, *rest = sys.argv[1:]
     length = int(rest[0]) if rest else 256
-    model, inputs = (
-        text_model(folder, length, *rest[1:]) if rest[1:] else task_model(folder, length)
-    )
-    for layer, problem in enumerate(recorded_problems(model, inputs)):
+    step = int(rest[2]) if rest[2:] else 1
+    model, inputs = text_model(folder, length, rest[1]) if rest[1:] else task_model(folder, length)
+    for layer, problem in [*enumerate(recorded_problems(model, inputs))][::step]:
         print(json.dumps({"layer": layer, **count(problem)}), flush=True)
 
 

@@ -146,6 +146,7 @@ def _tuned_log(run, seed, spearman, density, first):
         "experiment": "minilm-finetune",
         "run": run,
         "seed": seed,
+        "evaluation": {"final": {"pairs": 1500}},
         "settings": {
             **{"variant": variant, "alpha": 1.5, "steps": 100, "batch_size": 4},
             **{"learning_rate": 1e-5, "anneal_steps": 30},
@@ -176,6 +177,7 @@ def test_fine_tuned_models_are_compared_with_their_control(tmp_path):
     # Welch with equal variances of 0.04: 2.776 * sqrt(2 * 0.04 / 3).
     assert "differs from the softmax control by -1.00 (-1.45 to -0.55), at a density of 20%" in text
     name = "annealed to α = 1.5, then learned"
+    assert "Measured on 1,500 pairs of sentences." in text
     assert f"| {name} | 3 | 85.00 ± 0.50 | 20.0% ± 0.0 | -1.00 (-1.45 to -0.55) |" in text
     assert "| self-attention | 2 | 1.40 | 1.50 | 1.60 | 20.0% | 20.0% |" not in text
     assert "| encoder | 2 | 1.40 | 1.50 | 1.60 | 20.0% | 20.0% |" in text

@@ -22,6 +22,13 @@ from benchmarks.evidence.statistics import (
 PAGE, FIGURES = "pretrained.md", "pretrained"
 CONTROL = "softmax"
 SURE = 0.5
+#: Limits of an evaluation, as the page names them.
+_AMOUNTS = {
+    "pairs": "pairs of sentences",
+    "sentences": "sentences",
+    "tokens": "tokens of each text",
+    "passages": "passages of LAMBADA",
+}
 ROLE_KINDS = {
     "attentions": "self-attention",
     "encoder_attentions": "encoder",
@@ -149,12 +156,18 @@ def _sweep_section(name: str, subject: SubjectPage, log: Log, folder: Path) -> l
     }
     draw_lines(folder / f"{name}-sweep", panels, x_label="α", is_length=False)
     return [
-        "Without training:",
+        f"Without training, on {_amount(log)}:",
         "",
         *table(["α", *(x.title for x in subject.measures), "density"], rows),
         f"![Quality against α]({folder.name}/{name}-sweep.svg)",
         "",
     ]
+
+
+def _amount(log: Log) -> str:
+    """Return how much text the final measures are taken on: those of other amounts differ."""
+    limits = log["evaluation"]["final"]
+    return " and ".join(f"{x:,} {_AMOUNTS[key]}" for key, x in limits.items())
 
 
 def _sweep_answer(subject: SubjectPage, log: Log) -> str:
@@ -201,7 +214,7 @@ def _tuned_section(subject: SubjectPage, logs: Sequence[Log]) -> list[str]:
         f"After fine-tuning: {settings['steps']:,} steps of {settings['batch_size']}, learning "
         f"rate {settings['learning_rate']:g}, α raised over the first "
         f"{settings['anneal_steps']:,} steps; seeds {', '.join(map(str, seeds_of(logs)))}, "
-        f"{hours_of(logs):.1f} hours on one thread in all.",
+        f"{hours_of(logs):.1f} hours on one thread in all. Measured on {_amount(logs[0])}.",
         "",
         *table(head, rows),
         *_alpha_lines(runs),
