@@ -60,7 +60,7 @@ ADASPARSE_INLINE void for_each_place(int64_t begin, int64_t size, const Body& bo
 // The mean of a row's gradient over its weights. What gradients have in common must not drown that
 // with respect to alpha.
 template <class T>
-T mean_gradient(const T* weights, const T* grad, int64_t n) {
+ADASPARSE_INLINE T mean_gradient(const T* weights, const T* grad, int64_t n) {
   using V = Vec<T>;
   V total{};
   for_each_place<T>(0, n, [&](int64_t j, int64_t count) ADASPARSE_INLINE_BODY {
@@ -79,8 +79,9 @@ struct GradientSums {
 // The sums of a row. `grad_scores` holds sigma if HasSigma, and gets it unless that is cheap;
 // `by_alpha` holds dp/dalpha at fixed c if HasTerms.
 template <bool WithAlpha, bool HasSigma, bool HasTerms, class T, class Map>
-GradientSums sum_gradients(const Map& map, const T* weights, const T* grad, int64_t n, T common,
-                           T* grad_scores, [[maybe_unused]] const T* by_alpha) {
+ADASPARSE_INLINE GradientSums sum_gradients(const Map& map, const T* weights, const T* grad,
+                                            int64_t n, T common, T* grad_scores,
+                                            [[maybe_unused]] const T* by_alpha) {
   using V = Vec<T>;
   GradientSums sums;
   for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
@@ -112,8 +113,8 @@ GradientSums sum_gradients(const Map& map, const T* weights, const T* grad, int6
 // grad_scores = sigma (g - mean), with the mean of g weighted by sigma, which grad_scores holds
 // already unless it is cheap and not HasSigma. Returns the gradient with respect to alpha.
 template <bool HasSigma, class T, class Map>
-double finish_gradients(const Map& map, const T* weights, const T* grad, int64_t n,
-                        const GradientSums& sums, T common, T* grad_scores) {
+ADASPARSE_INLINE double finish_gradients(const Map& map, const T* weights, const T* grad, int64_t n,
+                                         const GradientSums& sums, T common, T* grad_scores) {
   using V = Vec<T>;
   // A row of NaN weights has NaN gradients; a fully masked row has none.
   if (sums.slope == 0) {

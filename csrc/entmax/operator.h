@@ -107,6 +107,11 @@ template <bool WithAlpha, class T, class Map>
 void backward_some(const Map& map, const T* weights, const T* grad, int64_t rows, int64_t n,
                    T* grad_scores, double* grad_alpha, T* work) {
   constexpr bool has_slopes = WithAlpha || !(Map::kIsCheap || Map::kIsSigmaCheap);
+  if (!WithAlpha && n > kSeparateSlopes) {
+    for (int64_t r = 0; r < rows; ++r)
+      backward_row<false, false>(map, weights + r * n, grad + r * n, n, grad_scores + r * n);
+    return;
+  }
   T* terms = work;
   int64_t dense[kGradientRows], count = 0;
   if constexpr (has_slopes) {

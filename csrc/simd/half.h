@@ -153,20 +153,20 @@ ADASPARSE_INLINE void store_narrow(BFloat16* to, FloatVector v) {
   std::memcpy(to, &narrowed, sizeof narrowed);
 }
 ADASPARSE_INLINE void store_narrow(Float16* to, FloatVector v) {
-#if defined(__AVX512F__)
-  const __m256i narrowed =
-      _mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  std::memcpy(to, &narrowed, sizeof narrowed);
-#elif defined(__F16C__) && defined(__AVX2__)
-  const __m128i narrowed = _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT);
-  std::memcpy(to, &narrowed, sizeof narrowed);
-#elif defined(__aarch64__)
+#if defined(__AVX512F__) || (defined(__F16C__) && defined(__AVX2__)) || defined(__aarch64__)
   // One NaN of each sign, as narrow() has it, so that results do not depend on how rows are
   // divided.
-  const UInt32Vector raw = reinterpret_cast<UInt32Vector>(v);
-  const UInt32Vector nan = (raw & 0x80000000u) | 0x7FC00000u;
-  const UInt32Vector number = is_nan(v) ? nan : raw;
+  const UInt32Vector nan = (reinterpret_cast<UInt32Vector>(v) & 0x80000000u) | 0x7FC00000u;
+  const FloatVector number = select(is_nan(v), reinterpret_cast<FloatVector>(nan), v);
+#if defined(__AVX512F__)
+  const __m256i narrowed = _mm512_cvtps_ph(reinterpret_cast<__m512>(number),
+                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
   const float16x4_t narrowed = vcvt_f16_f32(reinterpret_cast<float32x4_t>(number));
+#else
+  const __m128i narrowed =
+      _mm256_cvtps_ph(reinterpret_cast<__m256>(number), _MM_FROUND_TO_NEAREST_INT);
+#endif
   std::memcpy(to, &narrowed, sizeof narrowed);
 #else
   for (int i = 0; i < Lanes<float>::count; ++i) narrow(v[i], to + i);
