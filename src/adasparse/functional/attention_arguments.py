@@ -188,12 +188,11 @@ def prepared(problem: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     for name, x in (("query", query), ("key", problem.key), ("value", problem.value)):
         if (y := readable(x, dtype)) is not x:
             changed[name] = y
-    if alpha.dim() != 4 or alpha.dtype != torch.float64:
-        changed["alpha"] = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double()
-    if alpha.is_neg():
-        changed["alpha"] = changed.get("alpha", alpha).resolve_neg()
-    if mask is not None and mask.is_neg():
-        changed["mask"] = mask = mask.resolve_neg()
+    wide_alpha = (alpha if alpha.dim() == 4 else alpha.reshape(1, -1, 1, 1)).double().resolve_neg()
+    if wide_alpha is not alpha:
+        changed["alpha"] = wide_alpha
+    if mask is not None and (signed := mask.resolve_neg()) is not mask:
+        changed["mask"] = mask = signed
     if mask is not None and mask.dtype != torch.bool and mask.dtype != dtype:
         # A mask in float32 keeps its digits beside inputs in half precision.
         wide = torch.float64 if dtype == torch.float64 else torch.float32
