@@ -349,7 +349,7 @@ def test_an_output_with_a_deeply_nested_manifest_is_kept(tmp_path):
 
 @pytest.mark.parametrize("name", ["train.npy", "dev.npy"])
 def test_flipped_bits_in_the_tokens_of_a_text_are_told(tmp_path, name):
-    """A resumed training must not go on with them."""
+    """A resumed training must not use them."""
     run = tmp_path / "run"
     shutil.copytree(language_run(), run)
     content = (run / "tokens" / name).read_bytes()
