@@ -12,7 +12,8 @@ from adasparse.longcontext.recipe import TaskRecipe
 from adasparse.longcontext.runs import load_task_run
 from adasparse.longcontext.sweep import read_evaluations, run_one, sweep_recipes
 from adasparse.longcontext.task_eval import evaluate_run, length_multiples
-from adasparse.longcontext.train import TaskCollator, TaskJob, train_task
+from adasparse.longcontext.tasks import MultiQueryRecall
+from adasparse.longcontext.train import TaskCollator, TaskJob, TaskScorer, train_task
 from adasparse.training import dry_run, read_log, read_recipe
 from support.small_runs import command, log_of, run
 from support.small_tasks import SETTINGS, task_file, task_recipe, task_run
@@ -52,6 +53,8 @@ def test_recipe_tells_all_mistakes_at_once():
         ({"min_length": 9, "max_length": 8}, "got 9 and 8"),
         ({"task": "2back", "min_length": 2}, "at least 3 for 2back"),
         ({"eval_lengths": (0, 4)}, r"eval_lengths must be at least 1 for copy .*; got \[0, 4\]"),
+        ({"look_alikes": 0.5}, r"look_alikes must be 0 for copy; got 0\.5"),
+        ({"task": "mqmtar", "look_alikes": 2.0}, r"look_alikes must be between 0 and 1; got 2\.0"),
         ({"attention": "loud"}, "got 'loud'"),
         ({"attention": "adaptive", "alpha": 2.0}, "strictly between 1 and 2; got 2.0"),
         ({"schedule": "flat"}, "schedule must be one of inverse-sqrt, linear, cosine"),
@@ -62,6 +65,12 @@ def test_recipe_tells_all_mistakes_at_once():
 def test_recipe_refuses(changes, complaint):
     with pytest.raises(ValueError, match=complaint):
         task_recipe("x", **changes)
+
+
+def test_look_alikes_are_trained_with_and_not_scored():
+    recipe = task_recipe("x", task="mqmtar", min_length=16, max_length=32, look_alikes=0.25)
+    assert recipe.training_task == MultiQueryRecall(look_alikes=0.25)
+    assert TaskScorer(recipe).task == MultiQueryRecall()
 
 
 def test_lengths_are_the_published_ones_unless_given():

@@ -268,6 +268,27 @@ def test_queries_are_even_over_the_pairs():
         assert_even(Counter(which.tolist()), range(4))
 
 
+def test_keys_of_look_alikes_share_their_letters():
+    """A model trained on four pairs of 256 letters matched one letter, and failed at 64 pairs."""
+    plain, some, every = (
+        MultiQueryRecall(look_alikes=share).batch(2, 1000, 30).input_ids.numpy()
+        for share in (0.0, 0.25, 1.0)
+    )
+    first = Counter()
+    for row in every:
+        keys = [tuple(row[i - 2 : i]) for i in np.flatnonzero(row == 261)]
+        assert len(set(keys)) == 4
+        assert len({letter for key in keys for letter in key}) <= 3
+        first[keys[0][0]] += 1
+    assert_even(first, range(4, 260))
+    # Each example is drawn as it would be alone, with the same values in the same places.
+    is_plain, is_alike = ((some == x).all(1) for x in (plain, every))
+    assert (is_plain ^ is_alike).all()
+    assert is_alike.mean() == pytest.approx(0.25, abs=0.05)
+    places = np.flatnonzero(plain[0] == 261)
+    assert np.array_equal(places, np.flatnonzero(every[0] == 261))
+
+
 def test_a_long_recall_uses_most_of_the_pool():
     tokens = MultiQueryRecall().batch(0, 1, 65536).input_ids[0]
     assert len(tokens) == 65536 + 19
@@ -296,6 +317,8 @@ def test_errors_quote_what_was_given():
         FlipFlop(write_share=0.9, read_share=0.2)
     with pytest.raises(ValueError, match="got 0, 4 and 256"):
         MultiQueryRecall(share=0)
+    with pytest.raises(ValueError, match=r"between 0 and 1; got 1\.5"):
+        MultiQueryRecall(look_alikes=1.5)
     for name in ("flip-flop-8", "sort-1", "sort-", "parity-8"):
         with pytest.raises(ValueError, match=f"such as \"sort-8\"; got '{name}'"):
             find_task(name)

@@ -1,11 +1,11 @@
 """Recipes of long-context models: tasks and language models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from adasparse.longcontext.config import AttentionKind, LongContextConfig, PositionKind
-from adasparse.longcontext.tasks import BOS, EOS, PAD, find_task
+from adasparse.longcontext.tasks import BOS, EOS, PAD, MultiQueryRecall, Task, find_task
 from adasparse.training.recipe import MOST, MOST_TOKENS, Schedule, TrainingRecipe
 
 
@@ -102,6 +102,8 @@ class TaskRecipe(LongContextRecipe):
         eval_lengths: Lengths at which exact match is scored in training, on a set of examples of
             its own; the longest source and twice that if there are none.
         eval_examples: Number of examples at each length.
+        look_alikes: Share of the training examples of MQMTAR whose keys differ in one letter only;
+            see ``MultiQueryRecall``. Scores are of examples as published.
     """
 
     task: str
@@ -109,6 +111,14 @@ class TaskRecipe(LongContextRecipe):
     max_length: int | None = None
     eval_lengths: tuple[int, ...] = ()
     eval_examples: int = 128
+    look_alikes: float = 0.0
+
+    @property
+    def training_task(self) -> Task:
+        """The task whose examples are trained with."""
+        task = find_task(self.task)
+        alike = self.look_alikes
+        return replace(task, look_alikes=alike) if isinstance(task, MultiQueryRecall) else task
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -150,6 +160,10 @@ class TaskRecipe(LongContextRecipe):
                 f"eval_lengths must be at least {shortest} for {self.task} and at most {MOST:,}; "
                 f"got {list(self.eval_lengths)}"
             )
+        if self.look_alikes and not isinstance(find_task(self.task), MultiQueryRecall):
+            found.append(f"look_alikes must be 0 for {self.task}; got {self.look_alikes}")
+        if not 0 <= self.look_alikes <= 1:
+            found.append(f"look_alikes must be between 0 and 1; got {self.look_alikes}")
         return [*found, *self.too_small({"eval_examples": 1})]
 
 

@@ -129,7 +129,7 @@ class TaskJob:
             train_dataset=numbers,
             eval_dataset=numbers,
             data_collator=TaskCollator(
-                find_task(recipe.task), seed=recipe.seed, lengths=recipe.lengths
+                recipe.training_task, seed=recipe.seed, lengths=recipe.lengths
             ),
             batches=batches,
             scorer=TaskScorer(recipe),
@@ -147,9 +147,7 @@ class TaskJob:
     def rehearsal(self) -> Rehearsal:
         """Return a new model and a batch of the longest examples."""
         recipe, model = self.recipe, self.build_model()
-        longest = find_task(recipe.task).batch(
-            recipe.seed + 1, recipe.batch_size, recipe.lengths[1]
-        )
+        longest = recipe.training_task.batch(recipe.seed + 1, recipe.batch_size, recipe.lengths[1])
         return Rehearsal(
             model=model,
             inputs=longest.model_inputs(),

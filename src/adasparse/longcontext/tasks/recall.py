@@ -1,5 +1,6 @@
 """MQMTAR: values of several tokens to be recalled by keys of several tokens, several at once."""
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -22,7 +23,7 @@ _POOL_SIDE = 100
 _POOLS = 2025
 #: Tokens of a pair: two of the key, the separator, two of the value, a space.
 _PAIR = 6
-_KEYS, _VALUES, _PLACES, _QUERIES = range(4)
+_KEYS, _VALUES, _PLACES, _QUERIES, _ALIKE, _LETTERS = range(6)
 
 
 @cache
@@ -51,21 +52,26 @@ class MultiQueryRecall(Task):
     maybe the same twice; the target is their values in this order. Keys and values come from fixed
     pools of 10,000 each, no two of an example are the same, and they are paired anew in each.
 
-    Ids 4 to 259 are the letters, 260 is the space and 261 the separator. With fewer letters keys
-    have letters in common in short contexts already, so that a model is told early that it takes
-    both letters to find a key.
+    Ids 4 to 259 are the letters, 260 is the space and 261 the separator.
+
+    In a short context hardly any two keys have a letter in common, and a model that looks at one
+    letter finds nearly all of them; in a long one it fails. Fewer letters, or ``look_alikes`` among
+    the examples of training, show it early that a key is two letters.
 
     Args:
         share: Share of the context that is pairs; there are 10,000 of them at most, or as many as
             keys.
         num_queries: Number of keys that are asked for.
         num_symbols: Number of letters; as published, 256.
+        look_alikes: Share of the examples whose keys are made of so few letters, chosen anew for
+            each, that half of all their pairs occur; as published, 0.
     """
 
     name: ClassVar[str] = "mqmtar"
     share: float = 0.8
     num_queries: int = 4
     num_symbols: int = 256
+    look_alikes: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -74,6 +80,8 @@ class MultiQueryRecall(Task):
                 "share must be above 0 and at most 1, num_queries at least 1 and num_symbols at "
                 f"least 2; got {self.share}, {self.num_queries} and {self.num_symbols}."
             )
+        if not 0 <= self.look_alikes <= 1:
+            raise ValueError(f"look_alikes must be between 0 and 1; got {self.look_alikes}.")
 
     @property
     def shortest(self) -> int:  # type: ignore[override]
@@ -92,9 +100,9 @@ class MultiQueryRecall(Task):
     def examples(self, keys: Words, length: int) -> Examples:
         """Return BOS context queries SEP values EOS."""
         size, pairs = len(keys), self._num_pairs(length)
-        all_keys, all_values = pools(self.num_symbols)
         side = _pool_side(self.num_symbols)
-        chosen_keys = all_keys[random_subset(keys, _KEYS, pairs, side=side)]
+        chosen_keys = self._chosen_keys(keys, pairs)
+        all_values = pools(self.num_symbols)[1]
         chosen_values = all_values[random_subset(keys, _VALUES, pairs, side=side)]
         # Pairs and single spaces in random order; what comes before a pair says where it begins.
         items = pairs + length - _PAIR * pairs
@@ -112,3 +120,18 @@ class MultiQueryRecall(Task):
         target = chosen_values[rows, asked].reshape(size, -1)
         answers = (starts[rows, asked][..., None] + np.array([3, 4])).reshape(size, -1)
         return source_and_target(np.concatenate((context, queries), 1), target, answers)
+
+    def _chosen_keys(self, keys: Words, pairs: int) -> Integers:
+        """Return the keys of each example: ``(s, pairs, 2)``."""
+        side = _pool_side(self.num_symbols)
+        chosen = pools(self.num_symbols)[0][random_subset(keys, _KEYS, pairs, side=side)]
+        # Even chances in steps of 2^-32, so that 1 means all.
+        drawn = below(draw(keys, _ALIKE, 1)[:, 0], 2**32)
+        alike = np.flatnonzero(drawn < int(self.look_alikes * 2**32))
+        few = min(self.num_symbols, math.isqrt(2 * pairs - 1) + 1)
+        letters = random_order(draw(keys[alike], _LETTERS, self.num_symbols))[:, :few]
+        codes = random_subset(keys[alike], _KEYS, pairs, side=few)
+        both = np.concatenate((codes // few, codes % few), 1)
+        spelled = FIRST + np.take_along_axis(letters, both, 1)
+        chosen[alike] = np.stack((spelled[:, :pairs], spelled[:, pairs:]), -1)
+        return chosen
