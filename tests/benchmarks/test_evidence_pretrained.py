@@ -165,7 +165,7 @@ def test_spearman_by_hand():
 
 
 def test_references_are_split_into_words_that_the_decoder_writes():
-    """Pieces of the Chinese model ("▁we", "a", "ther") cost fine-tuned models six points of BLEU."""
+    """Pieces of the Chinese model ("▁we", "a", "ther") cost fine-tuned models six BLEU."""
     known = ["▁the", "▁we", "a", "ther", "▁weather", "▁", "w", "as", "▁was", "s", "d", "▁showcase"]
     assert fewest_pieces("▁the▁weather▁was", known, 9) == ["▁the", "▁weather", "▁was"]
     assert fewest_pieces("▁showcased", known, 9) == ["▁showcase", "d"]

@@ -119,7 +119,7 @@ class OpusMT(Subject):
 
 
 def fewest_pieces(text: str, known: Container[str], longest: int) -> list[str]:
-    """Split text into as few known pieces as possible; a character that is in none is one of its own.
+    """Split text into as few known pieces as possible; unknown characters are pieces of their own.
 
     Of several ways, the one whose last pieces are longest.
     """
