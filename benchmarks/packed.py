@@ -1,6 +1,6 @@
 """Time attention in a packed batch next to the padded call and to a loop over its sequences.
 
-    .venv/bin/python benchmarks/packed.py [--repeats 5] [--alpha 1.5] [--json]
+    .venv/bin/python benchmarks/packed.py [--repeats 5] [--alpha 1.5] [--threads 2] [--json]
 
 64 sequences of 16 to 1,024 tokens, 8 heads of 64, causal, forward and backward. The padded call
 gets tensors that are padded already, and the lengths, so that it scores no padded keys; it pays for
@@ -9,13 +9,14 @@ padded queries.
 
 import argparse
 import json
+import sys
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from adasparse import entmax_attention, entmax_attention_varlen
+from adasparse import __version__, diagnostics, entmax_attention, entmax_attention_varlen
 from adasparse.bench.timing import best_times
 
 HEADS, HEAD_DIM, SEQUENCES, SHORTEST, LONGEST = 8, 64, 64, 16, 1024
@@ -89,12 +90,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--alpha", type=float, default=1.5)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     times = measure(arguments.alpha, arguments.repeats)
     ratios = {name: x / times["packed"] for name, x in times.items()}
     if arguments.json:
-        print(json.dumps({"alpha": arguments.alpha, "milliseconds": times, "ratio": ratios}))
+        about = {
+            "command": " ".join(["benchmarks/packed.py", *sys.argv[1:]]),
+            "cpu": diagnostics.processor()["model"],
+            "isa": diagnostics.kernels()["isa"],
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "version": __version__,
+            "alpha": arguments.alpha,
+        }
+        print(json.dumps({**about, "milliseconds": times, "ratio": ratios}, indent=2))
         return
     for name, x in times.items():
         print(f"{name:24} {x:9.1f} ms   {ratios[name]:5.2f} x packed")

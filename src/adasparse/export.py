@@ -61,7 +61,9 @@ def to_onnx(
             "args, kwargs and dynamic_shapes are part of an exported program; got them besides."
         )
     options = {"verbose": False, **options, "dynamo": True}
-    program = torch.onnx.export(model.run_decompositions(decompositions()), (), path, **options)
+    with torch.no_grad():  # for the forms of PyTorch's own operators, too
+        model = model.run_decompositions(decompositions())
+        program = torch.onnx.export(model, (), path, **options)
     assert program is not None
     return program
 

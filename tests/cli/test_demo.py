@@ -1,6 +1,8 @@
 """The demo, small: the whole way from a grammar to a report."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -71,3 +73,16 @@ def test_unknown_choices_are_named(tmp_path, arguments, complaint):
     result = run("--out", str(tmp_path / "demo"), *arguments)
     assert result.exit_code == 1
     assert complaint in result.stderr
+
+
+def test_a_missing_package_is_told_by_its_extra():
+    """It was a traceback: the error was not of the kind that commands report in one line."""
+    code = (
+        "import sys; sys.modules['num2words'] = None; sys.argv = ['adasparse', 'demo']\n"
+        "from adasparse.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "Error: adasparse.demo needs num2words: pip install 'adasparse[translation]'."
+    )

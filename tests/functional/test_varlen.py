@@ -1,9 +1,12 @@
 """Attention in packed batches."""
 
+import inspect
 import math
 
+import numpy as np
 import pytest
 import torch
+import torch._dynamo.testing
 from torch.nn.functional import scaled_dot_product_attention
 
 from adasparse import entmax_attention, entmax_attention_varlen
@@ -163,6 +166,32 @@ def test_at_alpha_1_it_is_softmax_attention_aligned_to_the_end(lengths):
         sdpa = scaled_dot_product_attention(query, key, value, attn_mask=mask).nan_to_num()
         sdpa = torch.where(mask.any(-1, keepdim=True), sdpa, 0.0)
         torch.testing.assert_close(output, sdpa.transpose(0, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_takes_the_arguments_of_varlen_attn_in_their_order():
+    names = [*inspect.signature(entmax_attention_varlen).parameters.values()]
+    positional = [x.name for x in names if x.kind is x.POSITIONAL_OR_KEYWORD]
+    assert positional == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
+    x, places = packed_tensors(SAME, g=4), offsets(SAME[0])
+    wanted = entmax_attention_varlen(*x, cu_seq_q=places)
+    longest = max(SAME[0])
+    for given in (longest, torch.tensor(longest), np.int64(longest)):
+        for integers in (places, places.long()):
+            found = entmax_attention_varlen(*x, integers, integers, given, given)
+            assert torch.equal(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_nested_tensors_are_pointed_to_packed_ones():
+    """The error of ``entmax_attention`` says what to pass, and that does it."""
+    rows = packed_tensors(SAME, g=4)
+    nested = [torch.nested.nested_tensor_from_jagged(t, offsets(SAME[0]).long()) for t in rows]
+    with pytest.raises(
+        TypeError, match=r"got torch\.jagged.*values\(\) and offsets\(\) to entmax_att"
+    ):
+        entmax_attention(*(t.transpose(1, 2) for t in nested))
+    found = entmax_attention_varlen(*(t.values() for t in nested), nested[0].offsets())
+    assert torch.equal(found, entmax_attention_varlen(*rows, offsets(SAME[0])))
 
 
 def test_is_the_padded_call():
@@ -338,6 +367,28 @@ def test_compiles_in_one_graph(backend):
         strict=True,
     ):
         torch.testing.assert_close(a, b)
+
+
+def test_one_graph_serves_batches_of_any_sizes():
+    """The number of sequences and the longest of them were constants of the graph."""
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(entmax_attention_varlen, fullgraph=True, dynamic=True, backend=counter)
+    counts = set()
+    for lengths in ([3, 7, 4, 0, 1], [10, 4], [2, 2, 3, 0, 5, 8], [33, 6, 9]):
+        x = [t.requires_grad_() for t in packed_tensors((lengths, lengths), g=4)]
+        given = (offsets(lengths), offsets(lengths), max(lengths), max(lengths))
+        found = compiled(*x, *given, is_causal=True)
+        wanted = entmax_attention_varlen(*x, *given, is_causal=True)
+        torch.testing.assert_close(found, wanted)
+        for a, b in zip(
+            torch.autograd.grad(found.sin().sum(), x),
+            torch.autograd.grad(wanted.sin().sum(), x),
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b)
+        counts.add(counter.frame_count)
+    assert len(counts) == 1
 
 
 def test_exports():

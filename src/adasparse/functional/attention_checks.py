@@ -8,6 +8,11 @@ from torch import Tensor
 from adasparse.functional.arguments import DTYPES
 from adasparse.functional.packed_keys import PackedKeys
 
+_ABOUT_JAGGED = (
+    " For nested tensors (n, tokens, h, d), pass their values() and offsets() to "
+    "entmax_attention_varlen."
+)
+
 
 def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless all are strided tensors of rank 2 or more on one device."""
@@ -15,7 +20,10 @@ def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor; got {type(x).__name__}.")
         if x.layout != torch.strided:
-            raise TypeError(f"{name} must be a dense (strided) tensor; got {x.layout}.")
+            raise TypeError(
+                f"{name} must be a dense (strided) tensor; got {x.layout}."
+                + _ABOUT_JAGGED * (x.layout == torch.jagged)
+            )
         if x.dim() < 2:
             raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
     if not query.is_cpu or not key.is_cpu or not value.is_cpu:

@@ -1,5 +1,7 @@
 """Attention in packed batches: sequences of any lengths one after another, without padding."""
 
+from operator import index
+
 import torch
 from torch import Tensor
 
@@ -27,11 +29,11 @@ def entmax_attention_varlen(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     cu_seq_q: Tensor,
     cu_seq_k: Tensor | None = None,
     max_q: int | None = None,
     max_k: int | None = None,
+    *,
     alpha: float | Tensor = 1.5,
     is_causal: bool = False,
     scale: float | None = None,
@@ -47,9 +49,10 @@ def entmax_attention_varlen(
 ) -> Tensor:
     """Attend within each sequence of a packed batch, as ``entmax_attention`` does in one.
 
-    The sparse counterpart of ``torch.nn.attention.varlen.varlen_attn``: the tokens of all sequences
-    lie one after another, and no padding is ever materialized. The last query of a sequence is at
-    its last key: under ``is_causal`` query i of a sequence with q queries and k keys sees keys 0 to
+    The sparse counterpart of ``torch.nn.attention.varlen.varlen_attn``, with its arguments in its
+    order; its ``window_size`` is called ``window``. The tokens of all sequences lie one after
+    another, and no padding is ever materialized. The last query of a sequence is at its last key:
+    under ``is_causal`` query i of a sequence with q queries and k keys sees keys 0 to
     ``i + k - q``, and a window is counted from there. This is the alignment of ``varlen_attn`` and
     differs from ``entmax_attention``, which puts query 0 at key 0, where q and k differ.
 
@@ -110,20 +113,20 @@ def entmax_attention_varlen(
         key, value = key.transpose(1, 2), value.transpose(1, 2)
     _check_sizes(query, key, value, enable_gqa)
     cu_seq_q = _as_integers("cu_seq_q", cu_seq_q, query, 1)
-    n = max(len(cu_seq_q) - 1, 0)
+    n = cu_seq_q.shape[0] - 1  # not len(), which torch.compile takes for a constant
     if block_table is not None:
         block_table = _as_table(block_table, cu_seq_k, seqused_k, query, n)
         _check_no_gradients(query, key, value)
     else:
         cu_seq_k = cu_seq_q if cu_seq_k is None else _as_integers("cu_seq_k", cu_seq_k, query, 1)
-    if n == 0 or (cu_seq_k is not None and len(cu_seq_k) != n + 1):
+    if n < 1 or (cu_seq_k is not None and cu_seq_k.shape[0] != n + 1):
         raise ValueError(
             "cu_seq_q and cu_seq_k must have the shape (n + 1,) for n sequences, one or more; got "
             f"{tuple(cu_seq_q.shape)} and {None if cu_seq_k is None else tuple(cu_seq_k.shape)}."
         )
     if seqused_k is not None:
         seqused_k = _as_integers("seqused_k", seqused_k, query, 1, dtype=torch.int64)
-        if len(seqused_k) != n:
+        if seqused_k.shape[0] != n:
             raise ValueError(
                 f"seqused_k must have the shape ({n},), one per sequence; "
                 f"got {tuple(seqused_k.shape)}."
@@ -213,7 +216,7 @@ def _as_table(
     table: Tensor, cu_seq_k: Tensor | None, seqused_k: Tensor | None, query: Tensor, n: int
 ) -> Tensor:
     table = _as_integers("block_table", table, query, 2)
-    if len(table) != n:
+    if table.shape[0] != n:
         raise ValueError(
             f"block_table must have the shape ({n}, pages), a row per sequence; "
             f"got {tuple(table.shape)}."
@@ -268,8 +271,14 @@ def _as_alpha(alpha: float | Tensor, query: Tensor) -> Tensor:
 def _as_longest(name: str, given: int | None) -> int | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, (int, torch.SymInt)):
-        raise TypeError(f"{name} must be an integer; got {type(given).__name__}.")
+    kind = type(given).__name__
+    if not isinstance(given, (int, torch.SymInt)):  # of numpy, or a tensor such as lengths.max()
+        try:
+            given = index(given)
+        except TypeError:
+            given = None
+    if given is None or isinstance(given, bool):
+        raise TypeError(f"{name} must be an integer; got {kind}.")
     if given < 0:
         raise ValueError(f"{name} must not be negative; got {given}.")
     return given

@@ -267,7 +267,8 @@ def with_tensors(record: Record, tensors: Mapping[str, Any]) -> Record:
     return build(type(record), {**values_of(record), **tensors})
 
 
-_SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "int", bool: "bool", str: "str"}
+#: A size may vary from call to call of a compiled function.
+_SCHEMA_TYPES = {Tensor: "Tensor", float: "float", int: "SymInt", bool: "bool", str: "str"}
 
 
 def schema_of(record: type) -> str:

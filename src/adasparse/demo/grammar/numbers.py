@@ -5,8 +5,8 @@ from functools import cache
 try:
     from num2words import num2words
 except ImportError as error:
-    raise ImportError(
-        "the demo's grammar writes numbers with num2words: pip install 'adasparse[translation]'"
+    raise ModuleNotFoundError(
+        "adasparse.demo needs num2words: pip install 'adasparse[translation]'.", name="num2words"
     ) from error
 
 __all__ = ["countable", "ordinal", "words", "year"]
