@@ -1,6 +1,7 @@
 """Every model family of transformers, tried: a table for the documentation.
 
     python benchmarks/models.py                   # an hour; continues where it was stopped
+    python benchmarks/models.py --anew            # every class again; continues likewise
     python benchmarks/models.py --retry           # classes not built, wrong or failed, again
     python benchmarks/models.py --retry partly    # those of other outcomes, again
     python benchmarks/models.py llama bart/BartForCausalLM    # these again
@@ -9,7 +10,9 @@
 Tiny instances with random weights of each class: alpha 1 against the dense model without a mask and
 padded on either side, alpha 1.5 against the float64 oracle, restoring, saving and loading, and
 generation with a cache against without. See tests/support/families.py. Some classes need packages
-that transformers does not: timm, torchvision and scipy.
+that transformers does not: timm, torchvision and scipy. --anew, with or without --retry, collects
+verdicts on the code as it is in a file of its own, which takes the place of the results when every
+class is in it.
 """
 
 import json
@@ -29,6 +32,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.families import Verdict, classes, families, judge  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "models.json"
+FRESH = ROOT / "build" / "models.json"
 TABLE = ROOT / "docs" / "models.md"
 SECONDS = 45  # of processor time, for one class
 MEMORY = 12 << 30  # bytes of address space, for one process
@@ -59,15 +63,20 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    results: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    file = FRESH if "--anew" in sys.argv else RESULTS
+    results: Results = json.loads(file.read_text()) if file.exists() else {}
     known = {family: classes(family) for family in families()}
     for family, name in wanted(results, known):
         found = results.setdefault(family, {})
         found[name] = verdict(family, name)
         results[family] = {x: found[x] for x in known[family] if x in found}
         print(f"{family}/{name}", *found[name].values(), flush=True)
-        write(results)
-    write(results)
+        write(results, file)
+    if file == FRESH:
+        if wanted(results, known):
+            return
+        file.unlink(missing_ok=True)
+    write(results, RESULTS)
     TABLE.write_text(table(results, missing=len([x for x in known if x not in results])))
 
 
@@ -107,9 +116,10 @@ def verdict(family: str, name: str) -> dict[str, str]:
     return {key: value for key, value in asdict(found).items() if value}
 
 
-def write(results: Results) -> None:
+def write(results: Results, file: Path) -> None:
     lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(results.items())]
-    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def table(results: Results, missing: int) -> str:

@@ -107,6 +107,26 @@ def test_a_damaged_model_is_told(tmp_path, name):
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("change", ["config", "weights"])
+def test_a_model_with_too_few_layers_is_told(tmp_path, name, change):
+    """A finished training used to say that it had ended already."""
+    run = tmp_path / "run"
+    shutil.copytree(RUNS.get(name.split()[0], small_run)(), run)
+    if change == "config":
+        config = json.loads((run / "config.json").read_text())
+        more = {key: 2 * x for key, x in config.items() if key.endswith("layers")}
+        (run / "config.json").write_text(json.dumps(config | more))
+    else:
+        weights = load_file(run / "model.safetensors")
+        rest = {key: x for key, x in weights.items() if "layers.0." not in key}
+        assert 0 < len(rest) < len(weights)
+        save_file(rest, run / "model.safetensors", metadata={"format": "pt"})
+    before = snapshot(tmp_path)
+    assert f"The model in {run}" in fails(*COMMANDS[name](run), text="zwei\n")
+    assert snapshot(tmp_path) == before
+
+
 def test_a_model_without_embeddings_is_told(tmp_path):
     """New ones used to be drawn where config.json did not name the class of the model."""
     run = tmp_path / "run"

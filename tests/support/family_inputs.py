@@ -162,7 +162,7 @@ class _Maker:
             return 8
         if {"pixel_values", "pixel_values_videos", "input_features", "input_values"} & {*names}:
             return 5 if "input_features" in names else 4
-        several = {"past_values": 3, "inputs": 5, "hidden_states": 3}
+        several = {"past_values": 3, "inputs": 5, "hidden_states": 4}
         return several.get(names[0], 1) if names else 1
 
     def make(self, name: str, variant: int) -> Any:
@@ -227,6 +227,8 @@ class _Maker:
         size = self._get("hidden_size", default=32)
         if variant in (1, 2):
             return self.noise(2, *((size, LENGTH) if variant == 1 else (LENGTH, size)))
+        if variant == 3:
+            return self.noise(1, 1, 4800)
         patch = self._get("patch_size", default=8)
         frames = self._get("temporal_patch_size", default=1)
         channels = self._get("in_channels", "num_channels", "in_chans", default=3)
@@ -381,6 +383,20 @@ class _Maker:
     def _context_hidden_states(self, _: int) -> Tensor:
         layers = len(self._get("target_layer_ids", default=[0]))
         return self.noise(2, LENGTH, layers * self._get("hidden_size", default=32))
+
+    def _action_embeds(self, _: int) -> Tensor:
+        return self.noise(2, 4, self._get("dit_hidden_size", "hidden_size", default=32))
+
+    def _state(self, _: int) -> Tensor:
+        return self.noise(2, self._get("max_state_dim", default=32))
+
+    def _noise(self, _: int) -> Tensor:
+        return self.noise(
+            2, self._get("chunk_size", default=4), self._get("max_action_dim", default=32)
+        )
+
+    def _timestep(self, _: int) -> Tensor:
+        return torch.tensor([0.3, 0.6])
 
     def _speaker_embeddings(self, _: int) -> Tensor:
         return self.noise(2, self._get("speaker_embedding_dim", default=512))

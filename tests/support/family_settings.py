@@ -152,6 +152,41 @@ _LAYOUT = {
     "backbone_config": {"out_indices": [1, 2, 3, 4]},
     "x4_feat_dim": 8,
 }
+_SMALL_SWIN = {
+    "model_type": "swin",
+    "image_size": 64,
+    "embed_dim": 16,
+    "depths": [1, 1, 1, 1],
+    "num_heads": [1, 2, 2, 2],
+    "window_size": 4,
+    "out_indices": [1, 2, 3, 4],
+}
+_SEGMENTER = {
+    "backbone_config": _SMALL_SWIN,
+    "feature_size": 32,
+    "mask_feature_size": 32,
+    "hidden_dim": 32,
+    "num_attention_heads": 4,
+}
+#: Vision models of timm: their settings are those of its function that makes them.
+_SMALL_TIMM = {
+    "model_type": "timm_wrapper",
+    "architecture": "vit_pe_core_large_patch14_336",
+    "model_args": {
+        "embed_dim": 64,
+        "num_heads": 4,
+        "img_size": [32, 32],
+        "depth": 2,
+        "global_pool": "",
+        "use_post_transformer_norm": False,
+        "init_values": 0.1,
+        "ref_feat_shape": [2, 2],
+    },
+}
+_SMALL_TIMM_POOLED = {
+    **_SMALL_TIMM,
+    "model_args": {"embed_dim": 64, "num_heads": 4, "img_size": [32, 32], "depth": 2},
+}
 _SMALL_VIBEVOICE = {"num_filters": 4, "downsampling_ratios": [2, 2], "depths": [1, 1, 1]}
 #: Settings by the type of a model or of a part of one. A mapping changes a part.
 BY_TYPE: dict[str, dict[str, Any]] = {
@@ -167,6 +202,7 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     "blt": {"encoder_hash_byte_group_vocab": 64},
     "chameleon": {"vocabulary_map": {"<image>": 90}},
     "chameleon_vqgan": _SMALL_VQGAN,
+    "clap_audio_model": {"hidden_size": 64},
     "cohere_compass_text": {
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -220,6 +256,13 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "vision_output_dim": 32,
     },
     "lw_detr_vit": {"image_size": 64, "patch_size": 8, "num_windows": 4, "num_windows_side": 2},
+    "mask2former": _SEGMENTER,
+    "oneformer": _SEGMENTER,
+    "maskformer": {
+        "backbone_config": _SMALL_SWIN,
+        "fpn_feature_size": 32,
+        "mask_feature_size": 32,
+    },
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "mimi_decoder": {"upsample_groups": 32},
     "pp_doclayout_v2": _LAYOUT,
@@ -371,15 +414,26 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "num_self_attention_heads": 4,
         "num_cross_attention_heads": 1,
     },
+    "perception_lm": {"vision_config": _SMALL_TIMM},
+    "pe_video_encoder": {"vision_config": _SMALL_TIMM_POOLED},
     "rt_detr": _DETECTOR,
     "rt_detr_v2": _DETECTOR,
     "rt_detr_resnet": {"embedding_size": 8, **_STAGES},
+    "t5gemma2_text": {"dropout_rate": 0.0},
+    "timm_backbone": {"backbone": "resnet18"},
+    "upernet": {
+        "backbone_config": {**_SMALL_RESNET, "out_indices": [1, 2, 3, 4]},
+        "hidden_size": 32,
+        "auxiliary_in_channels": 16,
+        "auxiliary_channels": 16,
+    },
     "xmod": {"default_language": "en_XX"},
     "zoedepth": {"backbone_config": _FOUR_LAYERS, "neck_hidden_sizes": [16, 16, 16, 16]},
 }
 #: Settings by the class of a model, where those of its type do not fit all classes.
 BY_CLASS: dict[str, dict[str, Any]] = {
     "ReformerModelWithLMHead": {"is_decoder": True},
+    "T5ForSequenceClassification": {"decoder_start_token_id": 0},
     "T5GemmaEncoderModel": {"is_encoder_decoder": False},
 }
 #: Settings that follow from others.

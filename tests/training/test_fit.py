@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,6 +226,31 @@ def test_too_few_steps_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"max_steps must be at least 4, .* got 3"):
         fit(toy_job(tmp_path / "run", max_steps=3), resume=True)
     assert before == {x: x.read_bytes() for x in (tmp_path / "run").rglob("*") if x.is_file()}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "results.json", "README.md", "log.jsonl"])
+def test_a_folder_in_place_of_a_file_is_told_before_the_first_step(tmp_path, name):
+    """That of a file of the model used to be found after training."""
+    crash(toy_job(tmp_path / "run"), 5)
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    (tmp_path / "run" / name).mkdir()
+    before = {x: x.read_bytes() for x in (tmp_path / "run").rglob("*") if x.is_file()}
+    with pytest.raises(ValueError, match=f"{name} must be a file of the run; it is a folder"):
+        fit(toy_job(tmp_path / "run"), resume=True, progress=Watch(never))
+    assert before == {x: x.read_bytes() for x in (tmp_path / "run").rglob("*") if x.is_file()}
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", ".model.partial"])
+def test_a_file_in_place_of_a_folder_is_told_before_the_first_step(tmp_path, name):
+    crash(toy_job(tmp_path / "run"), 2)
+    shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
+    (tmp_path / "run" / name).write_text("")
+    with pytest.raises(ValueError, match=f"{name} must be a folder of the run; it is a file"):
+        fit(toy_job(tmp_path / "run"), resume=True, progress=Watch(never))
+
+
+def never(*args):
+    raise AssertionError("a step was made")
 
 
 @pytest.mark.parametrize(

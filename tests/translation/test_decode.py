@@ -117,6 +117,27 @@ def test_blank_sentences_stay_empty(blank):
     )
 
 
+def test_repeated_sentences_are_translated_once(monkeypatch):
+    """A million empty lines used to take a minute."""
+    model, tokenizer = loaded()
+    rows, done = [], []
+    generate = model.generate
+
+    def counting(**inputs):
+        rows.append(len(inputs["input_ids"]))
+        return generate(**inputs)
+
+    monkeypatch.setattr(model, "generate", counting)
+    alone = translate(model, tokenizer, SENTENCES)
+    rows.clear()
+    order = [2, 0, 0, 4, 2, 1, 3, 0]
+    given = [text for i in order for text in ("", SENTENCES[i], " ")]
+    found = translate(model, tokenizer, given, on_done=done.append)
+    assert texts(found) == texts([x for i in order for x in ([EMPTY], alone[i], [EMPTY])])
+    assert sum(rows) == len(SENTENCES)
+    assert sum(done) == len(order)
+
+
 def test_nothing_becomes_nothing():
     model, tokenizer = loaded()
     assert translate(model, tokenizer, []) == []

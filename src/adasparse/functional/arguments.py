@@ -20,6 +20,14 @@ def is_one_or(want: int, got: int) -> bool:
     return False
 
 
+def check_dense(name: str, x: Tensor, *, if_nested: str = "") -> None:
+    """Raise unless a tensor is strided; nested ones may say that they are."""
+    if x.is_nested:
+        raise TypeError(f"{name} must be a dense (strided) tensor; got a nested one.{if_nested}")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense (strided) tensor; got {x.layout}.")
+
+
 def check_scores(scores: Tensor, dim: int) -> int:
     """Raise unless ``scores`` can be normalized along ``dim``; return ``dim`` counted from 0."""
     if not isinstance(scores, Tensor):
@@ -29,8 +37,7 @@ def check_scores(scores: Tensor, dim: int) -> int:
             "scores must be float32, float64, bfloat16 or float16; "
             f"got {scores.dtype}. Convert them with .float() first."
         )
-    if scores.layout != torch.strided:
-        raise TypeError(f"scores must be a dense (strided) tensor; got {scores.layout}.")
+    check_dense("scores", scores)
     rank = max(scores.dim(), 1)
     if not -rank <= dim < rank:
         raise IndexError(f"dim must be from {-rank} to {rank - 1}; got {dim}.")
@@ -69,6 +76,7 @@ def as_alpha(alpha: float | Tensor, scores: Tensor, dim: int, *, lowest: float =
         return constant(number_as_alpha(alpha, lowest), 0)
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
+    check_dense("alpha", alpha)
     if alpha.dim() == 0:
         return alpha
     if alpha.device != scores.device:

@@ -10,6 +10,7 @@ from torch import Tensor
 from adasparse.functional.arguments import (
     bound_of,
     check_alpha_values,
+    check_dense,
     constant,
     is_one_or,
     number_as_alpha,
@@ -17,10 +18,12 @@ from adasparse.functional.arguments import (
 from adasparse.functional.attention_checks import (
     autocast,
     check_device,
+    check_dropout,
     check_dtypes,
     check_per_head,
     check_scale,
     check_softcap,
+    check_switch,
     check_tensors,
     default_scale,
     new_seed,
@@ -63,8 +66,7 @@ def attention_problem(
     packed, was_packed = None, isinstance(key, PackedKeys)
     if isinstance(key, PackedKeys):
         key, value, packed = _unpack(query, key, value)
-    assert isinstance(value, Tensor)
-    check_tensors(query, key, value)
+    value = check_tensors(query, key, value)
     query, key, value = autocast(query, key, value)
     check_dtypes(query, key if packed is None else packed, value)
     shapes = query.shape, key.shape, value.shape
@@ -89,8 +91,9 @@ def attention_problem(
         check_per_head("alibi_slopes", alibi_slopes, query)
     if sinks is not None:
         check_per_head("sinks", sinks, query)
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
+    check_switch("is_causal", is_causal)
+    check_switch("enable_gqa", enable_gqa)
+    check_dropout(dropout_p)
     if scale is not None:
         check_scale(scale)
     if softcap is not None:
@@ -289,6 +292,7 @@ def _as_alpha(alpha: float | Tensor, rows: tuple[int, ...], query: Tensor) -> Te
         return constant(number_as_alpha(alpha), 4)
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be a floating point tensor; got {alpha.dtype}.")
+    check_dense("alpha", alpha)
     if alpha.dim() == 0:
         return alpha
     check_device("alpha", alpha, query)
@@ -340,8 +344,7 @@ def _as_mask(mask: Tensor, scores: tuple[int, ...], query: Tensor) -> Tensor:
             "attn_mask must be a bool tensor, True where a key takes part, or a floating point "
             f"one to add; got {mask.dtype if isinstance(mask, Tensor) else type(mask).__name__}."
         )
-    if mask.layout != torch.strided:
-        raise TypeError(f"attn_mask must be a dense (strided) tensor; got {mask.layout}.")
+    check_dense("attn_mask", mask)
     if type(mask) is not Tensor:
         _check_mask_type(mask)
     check_device("attn_mask", mask, query)
@@ -361,6 +364,7 @@ def _as_key_lengths(lengths: Tensor, batch: tuple[int, ...], query: Tensor) -> T
             "key_lengths must be an integer tensor; got "
             f"{lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__}."
         )
+    check_dense("key_lengths", lengths)
     check_device("key_lengths", lengths, query)
     if not _broadcasts(lengths.shape, batch):
         raise ValueError(

@@ -5,30 +5,28 @@ import math
 import torch
 from torch import Tensor
 
-from adasparse.functional.arguments import DTYPES
+from adasparse.functional.arguments import DTYPES, check_dense
 from adasparse.functional.packed_keys import PackedKeys
 
-_ABOUT_JAGGED = (
+_ABOUT_NESTED = (
     " For nested tensors (n, tokens, h, d), pass their values() and offsets() to "
     "entmax_attention_varlen."
 )
 
 
-def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless all are strided tensors of rank 2 or more on one device."""
+def check_tensors(query: Tensor, key: Tensor, value: object) -> Tensor:
+    """Raise unless all are strided tensors of rank 2 or more on one device; return the value."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} must be a tensor; got {type(x).__name__}.")
-        if x.layout != torch.strided:
-            raise TypeError(
-                f"{name} must be a dense (strided) tensor; got {x.layout}."
-                + _ABOUT_JAGGED * (x.layout == torch.jagged)
-            )
+        check_dense(name, x, if_nested=_ABOUT_NESTED)
         if x.dim() < 2:
             raise ValueError(f"{name} must have the shape (..., n, d); got {tuple(x.shape)}.")
+    assert isinstance(value, Tensor)
     if not query.is_cpu or not key.is_cpu or not value.is_cpu:
         check_device("key", key, query)
         check_device("value", value, query)
+    return value
 
 
 def check_device(name: str, x: Tensor, query: Tensor) -> None:
@@ -68,6 +66,7 @@ def check_per_head(name: str, x: Tensor, query: Tensor) -> None:
             f"{name} must be a floating point tensor; got "
             f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}."
         )
+    check_dense(name, x)
     check_device(name, x, query)
     if x.shape != query.shape[1:2]:
         raise ValueError(
@@ -87,6 +86,20 @@ def check_scale(scale: float) -> None:
 def default_scale(head_dim: int) -> float:
     """``1 / sqrt(d)``."""
     return 1 / math.sqrt(head_dim) if head_dim else 1.0
+
+
+def check_dropout(dropout_p: float) -> None:
+    """Raise unless the probability is a number from 0 to 1."""
+    if isinstance(dropout_p, bool) or not isinstance(dropout_p, (int, float)):
+        raise TypeError(f"dropout_p must be a number; got {type(dropout_p).__name__}.")
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
+
+
+def check_switch(name: str, x: bool) -> None:
+    """Raise unless an argument is True or False, maybe known only when the graph runs."""
+    if not isinstance(x, (bool, torch.SymBool)):
+        raise TypeError(f"{name} must be True or False; got {type(x).__name__}.")
 
 
 def check_softcap(softcap: float) -> None:

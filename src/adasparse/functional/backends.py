@@ -144,9 +144,10 @@ def check_backend(backend: str, *, stacklevel: int = 3) -> str:
         backend: Argument of the caller.
         stacklevel: Frame to blame in the warning, counted from here.
     """
-    if backend == AUTO or backend in BACKENDS:
+    is_name = isinstance(backend, str)
+    if is_name and (backend == AUTO or backend in BACKENDS):
         return backend
-    if backend not in _DEPRECATED:
+    if not is_name or backend not in _DEPRECATED:
         raise ValueError(f"backend must be one of {backend_names()}; got {backend!r}.")
     current = _DEPRECATED[backend]
     if not torch.compiler.is_compiling():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from adasparse.functional.arguments import as_alpha, check_scores
+from adasparse.functional.arguments import as_alpha, check_dense, check_scores
 from adasparse.functional.backends import check_backend
 from adasparse.functional.loss_operators import row_losses
 from adasparse.kernels import LossProblem
@@ -16,6 +16,7 @@ def _check_weight(weight: Tensor, scores: Tensor, n: int) -> None:
         raise TypeError(f"weight must be a tensor ({n},) or None; got {type(weight).__name__}.")
     if weight.is_complex() or weight.dtype == torch.bool:
         raise TypeError(f"weight must hold real numbers; got {weight.dtype}.")
+    check_dense("weight", weight)
     if weight.device != scores.device:
         raise ValueError(
             f"weight must be on the device of scores, {scores.device}; got {weight.device}."
@@ -46,6 +47,7 @@ def _check_target(scores: Tensor, target: Tensor, dim: int) -> bool:
         raise ValueError(
             f"target must be on the device of scores, {scores.device}; got {target.device}."
         )
+    check_dense("target", target)
     if target.is_floating_point():
         if target.shape != scores.shape:
             raise ValueError(

@@ -9,10 +9,12 @@ from adasparse.functional.arguments import is_one_or, number_as_alpha
 from adasparse.functional.attention_checks import (
     autocast,
     check_device,
+    check_dropout,
     check_dtypes,
     check_per_head,
     check_scale,
     check_softcap,
+    check_switch,
     check_tensors,
     default_scale,
     new_seed,
@@ -134,8 +136,9 @@ def entmax_attention_varlen(
     for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
         if x is not None:
             check_per_head(name, x, query)
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p must be from 0 to 1; got {dropout_p}.")
+    check_switch("is_causal", is_causal)
+    check_switch("enable_gqa", enable_gqa)
+    check_dropout(dropout_p)
     if scale is not None:
         check_scale(scale)
     if softcap is not None:

@@ -46,6 +46,15 @@ def seal(folder: Path) -> None:
     sync(folder)
 
 
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the names and shapes of all weights of a model in a folder."""
+    shapes = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            shapes.update({x: file.get_slice(x).get_shape() for x in file.keys()})  # noqa: SIM118
+    return shapes
+
+
 def use_default_permissions(folder: Path) -> None:
     """Give all files in a new folder the permissions that new files have by the umask.
 

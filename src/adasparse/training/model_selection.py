@@ -20,7 +20,7 @@ from adasparse.training.checkpoints import (
 )
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.results import RESULTS, Results
-from adasparse.training.run_folder import CHECKPOINTS, Report
+from adasparse.training.run_folder import CHECKPOINTS, MODEL_STAGING, Report
 from adasparse.training.trainer import Scorer
 
 _WEIGHTS, _AVERAGE = "model.safetensors", "average.safetensors"
@@ -110,7 +110,7 @@ def _save(
     results: Results,
 ) -> None:
     """Write the files of the model elsewhere, then move each to its place, the results last."""
-    staging = output / ".model.partial"
+    staging = output / MODEL_STAGING
     shutil.rmtree(staging, ignore_errors=True)
     try:
         model.save_pretrained(staging)

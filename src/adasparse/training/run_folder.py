@@ -8,8 +8,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from adasparse._files import write_atomically
-from adasparse.training.checkpoints import STAGING, checkpoint_step, latest_intact
+from adasparse.training.checkpoints import (
+    STAGING,
+    checkpoint_step,
+    latest_intact,
+    weight_shapes,
+)
 from adasparse.training.loading import read_json, refuse_code
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.recipe_file import read_recipe, write_recipe
@@ -24,6 +31,8 @@ except ModuleNotFoundError:  # Windows: trainings are not kept from sharing a fo
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 #: Files of a run: its recipe, its identity, its log.
 RECIPE, IDENTITY, LOG = "recipe.yaml", "run.json", "log.jsonl"
+#: Folder of the files of the model while they are written.
+MODEL_STAGING = ".model.partial"
 
 #: Facts beside the recipe that stay the same while a training is resumed.
 Identity = Mapping[str, str | int]
@@ -57,22 +66,28 @@ def check_folder(
     """
     output = Path(recipe.output)
     _check_no_file(output)
-    if not output.is_dir() or all(x.name.endswith(".partial") for x in output.iterdir()):
+    if not output.is_dir():
         return None, []
-    if not resume:
+    is_new = all(x.name.endswith(".partial") for x in output.iterdir())
+    if not is_new and not resume:
         raise ValueError(
             f"output must be a new or empty folder; {output} has files in it. "
             "Add --resume to continue the training there, or name another folder."
         )
-    if not (output / RECIPE).is_file():
+    if not is_new and not (output / RECIPE).is_file():
         raise ValueError(
             f"There is no training to resume in {output}: it has no {RECIPE}. Name another folder."
         )
+    _check_kinds(output)
+    if is_new:
+        return None, []
     refuse_code(output)
     _check_same(recipe, identity)
-    if (output / RESULTS).exists():
-        read_results(output, scores=recipe.scores)
     found, damaged = latest_intact(output / CHECKPOINTS)
+    if (output / RESULTS).exists():
+        results = read_results(output, scores=recipe.scores)
+        if found is not None and results["step"] == checkpoint_step(found):
+            _check_model(output, found)
     if damaged and found is None:
         raise ValueError(
             f"None of the checkpoints in {output / CHECKPOINTS} is intact: "
@@ -89,6 +104,16 @@ def check_folder(
 def _check_no_file(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise ValueError(f"output must be a folder; {output} is a file.")
+
+
+def _check_kinds(output: Path) -> None:
+    """Refuse folders in the places of files, and files in those of folders."""
+    folders = (CHECKPOINTS, TENSORBOARD, MODEL_STAGING)
+    for path in sorted(output.iterdir()):
+        wants_folder = path.name in folders
+        if wants_folder != path.is_dir() and (wants_folder or path.suffix):
+            wanted, given = ("folder", "file") if wants_folder else ("file", "folder")
+            raise ValueError(f"{path} must be a {wanted} of the run; it is a {given}. Remove it.")
 
 
 def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
@@ -110,6 +135,25 @@ def _check_same(recipe: TrainingRecipe, identity: Identity) -> None:
             f"The training in {output} can be resumed with the same settings only; "
             f"{'; '.join(others)}. Give what it was, or name another folder."
         )
+
+
+def _check_model(output: Path, checkpoint: Path) -> None:
+    """Refuse a finished run with a model of other sizes than its last checkpoint."""
+    try:
+        is_same = _sizes(output) == _sizes(checkpoint)
+    except (OSError, ValueError, SafetensorError):
+        is_same = False
+    if not is_same:
+        raise ValueError(
+            f"The model in {output} is damaged: it is not of the sizes of {checkpoint.name}. "
+            f"Remove {RESULTS} and add --resume to write it again."
+        )
+
+
+def _sizes(folder: Path) -> tuple[dict[str, list[int]], dict[str, int]]:
+    """Return the shapes of all weights of a model, and the whole numbers of its configuration."""
+    config = read_json(folder / "config.json")
+    return weight_shapes(folder), {k: x for k, x in config.items() if type(x) is int}
 
 
 def prepare_folder(

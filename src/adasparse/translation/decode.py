@@ -49,7 +49,11 @@ def too_long(
 
 
 def _encode(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    return tokenizer(list(sentences)).input_ids if sentences else []
+    """Return the tokens of each sentence; repeated ones are encoded once."""
+    distinct = [*dict.fromkeys(sentences)]
+    rows = tokenizer(distinct).input_ids if distinct else []
+    ids = dict(zip(distinct, rows, strict=True))
+    return [ids[text] for text in sentences]
 
 
 def translate(
@@ -67,8 +71,8 @@ def translate(
     """Return the ``n_best`` translations of each sentence, best first, by beam search.
 
     Sentences of about the same length are translated together, which does not change the result;
-    it is in the order given. Blank sentences have one translation, the
-    empty one.
+    it is in the order given. Repeated sentences are translated once. Blank sentences have one
+    translation, the empty one.
 
     Args:
         model: An encoder-decoder; it is put into evaluation mode and back.
@@ -96,13 +100,16 @@ def translate(
             raise ValueError(f"Sentences may have {most} tokens; number {i + 1} has {len(ids)}.")
     results = [[EMPTY]] * len(sentences)
     blank = tokenizer("").input_ids  # also of a sentence that normalization leaves nothing of
-    wanted = [i for i, text in enumerate(sentences) if text.strip() and encoded[i] != blank]
+    places: dict[str, list[int]] = {}
+    for i, text in enumerate(sentences):
+        if text.strip() and encoded[i] != blank:
+            places.setdefault(text, []).append(i)
     limits = [min(int(max_ratio * len(ids)) + 10, most - 1) for ids in encoded]
     was_training = model.training
     model.eval()
     try:
         for batch in _batches(
-            {i: len(encoded[i]) for i in wanted},
+            {x[0]: len(encoded[x[0]]) for x in places.values()},
             limits,
             batch_tokens=batch_tokens // beam,
             most_written=_MOST_NUMBERS // (beam * model.config.vocab_size),
@@ -116,10 +123,11 @@ def translate(
                 n_best=n_best,
                 length_penalty=length_penalty,
             )
-            for i, translations in zip(batch, found, strict=True):
-                results[i] = translations
+            for first, translations in zip(batch, found, strict=True):
+                for i in places[sentences[first]]:
+                    results[i] = translations
             if on_done is not None:
-                on_done(len(batch))
+                on_done(sum(len(places[sentences[i]]) for i in batch))
     finally:
         model.train(was_training)
     return results
