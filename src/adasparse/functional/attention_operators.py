@@ -54,8 +54,9 @@ def _as(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _like(x: Tensor, like: Tensor) -> Tensor:
-    """Return ``x`` in the shape and dtype of ``like``."""
-    return _as(x if x.shape == like.shape else x.reshape(like.shape), like)
+    """Return ``x`` in the shape and dtype and on the device of ``like``, a CPU for one alpha."""
+    x = _as(x if x.shape == like.shape else x.reshape(like.shape), like)
+    return x if x.device == like.device else x.to(like.device)
 
 
 @cache

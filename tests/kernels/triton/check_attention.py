@@ -193,6 +193,22 @@ def test_two_runs_are_equal():
         assert torch.equal(second[name], x), name
 
 
+@pytest.mark.parametrize("k", [40, 600])
+def test_alpha_below_one_in_a_tensor_gives_nan_in_its_head(k):
+    # Its values cannot be looked at; attention with gradients returned wrong numbers.
+    problem, _ = make(h=2, alpha=[0.9, 1.5], q=3, k=k)
+    for keep in (False, True):
+        output, _ = attention_forward(on_device(problem), keep=keep)
+        assert output[:, 0].isnan().all() and output[:, 1].isfinite().all()
+
+
+def test_gradient_of_a_float32_mask_beside_half_precision_keeps_its_digits():
+    mask = torch.randn(1, 1, 17, 40, generator=torch.Generator().manual_seed(0))
+    problem, grad = make(h=1, q=17, k=40, mask=mask, dtype=torch.bfloat16)
+    found = computed(problem, grad)["mask"]
+    assert found.dtype == torch.float32 and not torch.equal(found, found.bfloat16().float())
+
+
 def test_no_keys():
     problem, _ = make(h=1, q=3, k=0)
     output, _ = attention_forward(on_device(problem), keep=True)

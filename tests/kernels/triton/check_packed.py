@@ -143,3 +143,26 @@ def test_public_function_without_longest_lengths():
         for name in ("triton", "torch")
     )
     assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+def test_decoding_gives_zeros_to_tokens_after_the_last_sequence(monkeypatch):
+    # They got the output of the last query.
+    monkeypatch.setattr(decode, "MIN_KEYS", 65)
+    problem, _ = packed([1, 2, 3], [70, 5, 9], h=2, g=1, alpha=[1.3, 1.5])
+    longer = replace(problem, cu_seq_q=problem.cu_seq_q[:3], cu_seq_k=problem.cu_seq_k[:3], max_q=2)
+    assert decode.is_decoding(longer)
+    output, _ = attention_forward(on_device(longer), keep=False)
+    assert (output[:, :, 3:] == 0).all() and output[:, :, :3].all()
+
+
+def test_too_small_a_number_of_keys_writes_nothing_elsewhere():
+    # The mask of a sequence with more keys than max_k went on into that of the next one.
+    problem, _ = packed([17, 17], [2112, 17], h=1, alpha=1.5)
+    output, saved = attention_forward(on_device(replace(problem, max_k=64)), keep=True)
+    alone, _ = packed([17, 17], [64, 17], h=1, alpha=1.5)
+    first, last = problem.key[:, :, :64], problem.key[:, :, -17:]
+    values = problem.value[:, :, :64], problem.value[:, :, -17:]
+    alone = replace(alone, key=torch.cat((first, last), 2), value=torch.cat(values, 2))
+    alone = replace(alone, query=problem.query)
+    wanted, kept = attention_forward(on_device(alone), keep=True)
+    assert torch.equal(saved.words, kept.words) and torch.equal(output, wanted)

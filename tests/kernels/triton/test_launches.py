@@ -4,7 +4,9 @@ Tensors on PyTorch's ``meta`` device have shapes and no numbers, so whatever wou
 them between the device and the host fails or is noticed.
 """
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from adasparse.functional.backends import BACKENDS
 
 pytest.importorskip("triton")
 
+from adasparse.kernels import triton as triton_kernels
 from adasparse.kernels.triton import ahead, interpreter, tuning, unsupported
 from adasparse.kernels.triton.launch import encode, precision_of
 
@@ -256,6 +259,38 @@ def test_older_gpus_are_refused_before_launch(monkeypatch):
         assert "8.0 or later; got 7.5" in unsupported(scores)
         device(monkeypatch, (8, 6))
         assert unsupported(scores) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"), [("3.4.0", True), ("3.5.1", False), ("3.10", False)]
+)
+def test_older_versions_of_triton_are_refused_before_launch(monkeypatch, version, is_old):
+    # PyTorch 2.6 to 2.8 bring one that fails to compile the kernels.
+    monkeypatch.setattr(triton_kernels.metadata, "version", lambda name: version)
+    triton_kernels._old_version.cache_clear()
+    reason = triton_kernels.why_missing()
+    triton_kernels._old_version.cache_clear()
+    assert ("3.5 or later; got 3.4.0" in reason) == is_old
+
+
+def test_kernels_return_no_none():
+    # Triton before 3.7 fails to compile a function that returns None, be it in a tuple.
+    for path in Path(triton_kernels.__file__).parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and any(
+                "triton.jit" in ast.unparse(x) for x in function.decorator_list
+            ):
+                returned = [x.value for x in ast.walk(function) if isinstance(x, ast.Return)]
+                parts = [getattr(x, "args", getattr(x, "elts", [x])) for x in returned if x]
+                codes = {ast.unparse(part) for x in parts for part in x}
+                assert "None" not in codes, (path.name, function.name)
+
+
+def test_interpreter_takes_tensors_on_a_gpu(monkeypatch):
+    # It has no libdevice, which the map for CUDA calls.
+    device(monkeypatch, (9, 0))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert tuning.target_of(torch.device("cuda")) == "interpreter"
 
 
 def test_one_warning_where_pytorch_computes_instead(monkeypatch):

@@ -8,6 +8,9 @@ tensors, slowly, to check results without a GPU.
 import importlib
 import importlib.util
 import os
+import re
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -17,8 +20,10 @@ from adasparse.kernels.problem import AttentionProblem, LossProblem
 
 #: Why the kernels cannot run here, or an empty string: ``why_missing()``, looked up anew each time.
 missing_reason: str
-#: Whether Triton is installed, and whether its interpreter is asked for.
+#: Whether Triton is installed, the oldest version that compiles the kernels, and whether its
+#: interpreter is asked for.
 _IS_INSTALLED = importlib.util.find_spec("triton") is not None
+MIN_TRITON = (3, 5)
 _IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Attention reads half precision as it is.
 accepts_half_precision = True
@@ -75,8 +80,27 @@ def why_missing() -> str:
     """Return why the kernels cannot run here, or an empty string."""
     if not _IS_INSTALLED:
         return "Triton is not installed; pip install 'adasparse[gpu]'"
+    if old := _old_version():
+        return f"the kernels need Triton {'.'.join(map(str, MIN_TRITON))} or later; got {old}"
     if not _IS_INTERPRETED and not torch.cuda.is_available():
         return "PyTorch sees no GPU; TRITON_INTERPRET=1 runs the kernels on the CPU, slowly"
+    return ""
+
+
+@cache
+def _old_version() -> str:
+    """Version of Triton if it is too old, else an empty string; Triton is not imported.
+
+    PyTorch brings a Triton of its own, so an older PyTorch has an older one. Its distribution has
+    other names for AMD: one that is not found counts as new.
+    """
+    for name in ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        numbers = tuple(int(x) for x in re.findall(r"\d+", version)[:2])
+        return version if numbers < MIN_TRITON else ""
     return ""
 
 

@@ -18,7 +18,7 @@ _STEP_BOUNDS = {torch.float32: 2e-3, torch.float16: 0.02, torch.bfloat16: 0.05}
 
 @dataclass(frozen=True, kw_only=True)
 class SavedMask:
-    """Linear memory that the backward needs.
+    """Memory that the backward needs: linear, but for one bit for each block of scores.
 
     Args:
         normalizers: ``(b, h, q)`` in float32; ``(1, h, total_q)`` of a packed batch.
@@ -196,7 +196,6 @@ def attention_backward(
     by_mask = None
     if "mask" in needs and problem.mask is not None:
         by_mask = _mask_gradient(call, problem.mask, saved, grad, deltas)
-        by_mask = by_mask.to(problem.query.dtype)
     if by_alpha is not None:
         by_alpha = by_alpha.double().unsqueeze(-1).sum_to_size(problem.alpha.shape)
     return AttentionGradients(

@@ -4,11 +4,13 @@
 # ruff: noqa: D417, N803
 """Decoding: few queries against many keys, in three launches that split the keys.
 
-The scores of a step fit in memory (one float a key and query head, under 2% of the keys), so the
-normalizer is solved exactly between the two sweeps over the cache:
+The scores of a step fit in memory (4 bytes a key, query and query head; a key and its value of size
+128 take 512 bytes in half precision), so the normalizer is solved exactly between the two sweeps
+over the cache:
 
 1. ``scores_kernel``: scores of a block of keys, for all queries that share them;
-2. ``rows.entmax_kernel``: weights of each row, whose reads mostly hit the cache;
+2. ``rows.entmax_kernel``: weights of each row in place of its scores, whose reads mostly hit the
+   cache;
 3. ``values_kernel``: weighted values of a slice of keys, without the blocks that have no weight.
 
 Keys are read once, values where they have weight. The weights are those of the whole row, so the
@@ -194,10 +196,11 @@ def attention_decode(problem: AttentionProblem) -> Tensor:
     }
     scores = torch.empty(b * h * q, k + flags.has_sinks, dtype=torch.float32, device=device)
     launch.run(scores_kernel, blocks * b * g, *call.arguments, scores, **constants)
-    weights = torch.empty_like(scores)
     if alpha.numel() != 1:
         alpha = alpha.expand(b, h, q, 1).reshape(-1)
     arguments = row_arguments(alpha, device, is_general=False)
+    # In place: a program reads a tile of its rows for the last time before it writes it.
+    weights = scores
     run_rows(entmax_kernel, scores.shape, {"scores": scores, "out": weights, **arguments})
     slice_blocks = triton.cdiv(blocks, _num_slices(device, b * g, blocks))
     slices = triton.cdiv(blocks, slice_blocks)
@@ -216,4 +219,7 @@ def _packed_rows(output: Tensor, problem: AttentionProblem) -> Tensor:
     sequence = torch.searchsorted(starts[1:].contiguous(), i, right=True)
     sequence = sequence.clamp(max=output.shape[0] - 1)
     place = (i - starts[sequence]).clamp(max=output.shape[2] - 1)
-    return output[sequence, :, place.long()].transpose(0, 1).unsqueeze(0).contiguous()
+    rows = output[sequence, :, place.long()]
+    # Tokens after the last sequence belong to none.
+    rows = rows.masked_fill((i >= starts[-1])[:, None, None], 0)
+    return rows.transpose(0, 1).unsqueeze(0).contiguous()

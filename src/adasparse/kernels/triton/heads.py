@@ -14,7 +14,11 @@ from adasparse.kernels.triton.maps import MASKED
 
 
 class Head(NamedTuple):
-    """One head of one sequence, as a kernel sees it."""
+    """One head of one sequence, as a kernel sees it.
+
+    Fields that a problem does not have hold some other number: before version 3.7 Triton's
+    functions cannot return None.
+    """
 
     query: Any
     key: Any
@@ -97,19 +101,28 @@ def open_plain_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
     kv_head = h // (size(sizes.num_heads) // size(sizes.num_kv_heads))
     num_k = size(sizes.num_k)
     end = num_k
+    absent = num_k
     if FLAGS.has_lengths:
         end = tl.minimum(num_k, tl.load(inputs.lengths + b).to(tl.int32))
     slope = 0.0
     if FLAGS.has_slopes:
         slope = tl.load(inputs.slopes + h)
-    mask = inputs.mask
+    mask = absent
     if FLAGS.mask != 0:
-        mask += b * decode(strides.mask[0]) + h * decode(strides.mask[1])
+        mask = inputs.mask + (b * decode(strides.mask[0]) + h * decode(strides.mask[1]))
     unit = 1.0
     if FLAGS.is_raw:
         unit = factors.scale
+    softcap = absent
+    if FLAGS.has_softcap:
+        softcap = factors.softcap
+    sink = absent
+    if FLAGS.has_sinks:
+        sink = load_sink(inputs, h, unit)
     value = inputs.value
-    if value is not None:
+    if value is None:
+        value = absent
+    else:
         value = head_start(value, strides.value, b, kv_head, FLAGS.is_aligned)
     return Head(
         head_start(inputs.query, strides.query, b, h, FLAGS.is_aligned),
@@ -131,15 +144,15 @@ def open_plain_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
         row_stride(strides.value[2], FLAGS.is_aligned),
         size(strides.mask[2]),
         size(strides.mask[3]),
-        factors.softcap,
-        load_sink(inputs, h, unit, FLAGS),
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
+        softcap,
+        sink,
+        absent,
+        absent,
+        absent,
+        absent,
+        absent,
+        absent,
+        absent,
     )
 
 
@@ -151,6 +164,7 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
     """
     num_heads = size(sizes.num_heads)
     num_kv_heads = size(sizes.num_kv_heads)
+    absent = num_heads
     kv_head = h // (num_heads // num_kv_heads)
     first_q = tl.load(inputs.starts_q + b).to(tl.int64)
     num_q = (tl.load(inputs.starts_q + b + 1).to(tl.int64) - first_q).to(tl.int32)
@@ -161,14 +175,16 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
     key_stride = row_stride(strides.key[2], FLAGS.is_aligned)
     value = inputs.value
     value_stride = row_stride(strides.value[2], FLAGS.is_aligned)
-    if value is not None:
+    if value is None:
+        value = absent
+    else:
         value = head_start(value, strides.value, 0, kv_head, FLAGS.is_aligned)
     num_k = size(sizes.num_k)
-    key_row = None
-    pages = None
-    page_size = None
-    key_page = None
-    value_page = None
+    key_row = absent
+    pages = absent
+    page_size = absent
+    key_page = absent
+    value_page = absent
     if FLAGS.has_pages:
         pages = inputs.pages + b * size(sizes.num_pages)
         page_size = size(sizes.page_size)
@@ -176,9 +192,12 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
         value_page = page_stride(strides.value, FLAGS.is_aligned)
     else:
         first_k = tl.load(inputs.starts_k + b).to(tl.int64)
-        num_k = (tl.load(inputs.starts_k + b + 1).to(tl.int64) - first_k).to(tl.int32)
+        # The mask has no room for more keys than the caller spoke of.
+        num_k = tl.minimum(
+            num_k, (tl.load(inputs.starts_k + b + 1).to(tl.int64) - first_k).to(tl.int32)
+        )
         key += first_k * key_stride
-        if value is not None:
+        if inputs.value is not None:
             value += first_k * value_stride
         key_row = kv_head * decode(sizes.total_k) + first_k
     if FLAGS.has_lengths:
@@ -189,12 +208,18 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
     unit = 1.0
     if FLAGS.is_raw:
         unit = factors.scale
+    softcap = absent
+    if FLAGS.has_softcap:
+        softcap = factors.softcap
+    sink = absent
+    if FLAGS.has_sinks:
+        sink = load_sink(inputs, h, unit)
     position = num_k - num_q
     return Head(
         query,
         key,
         value,
-        inputs.mask,
+        absent,
         slope,
         num_k,
         num_q,
@@ -210,8 +235,8 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
         value_stride,
         size(strides.mask[2]),
         size(strides.mask[3]),
-        factors.softcap,
-        load_sink(inputs, h, unit, FLAGS),
+        softcap,
+        sink,
         h * decode(sizes.total_q) + first_q,
         first_q * num_heads + h * num_q,
         key_row,
@@ -223,13 +248,10 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
 
 
 @triton.jit
-def load_sink(inputs, h, unit, FLAGS: tl.constexpr):
-    """Score of the sink of head ``h`` in the unit of the scores; None without sinks."""
-    if FLAGS.has_sinks:
-        sink = tl.load(inputs.sinks + h)
-        return tl.where(sink < 0.5 * MASKED, MASKED, sink / unit)
-    else:
-        return None
+def load_sink(inputs, h, unit):
+    """Score of the sink of head ``h`` in the unit of the scores."""
+    sink = tl.load(inputs.sinks + h)
+    return tl.where(sink < 0.5 * MASKED, MASKED, sink / unit)
 
 
 @triton.jit

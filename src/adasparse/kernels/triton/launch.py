@@ -78,10 +78,14 @@ def precision_of(dtype: torch.dtype, device: torch.device) -> str | None:
 
 
 def eps_on(device: torch.device, alpha: Tensor) -> Tensor:
-    """``alpha - 1`` in float32 on a device; an alpha in CPU memory costs no synchronization."""
+    """``alpha - 1`` in float32 on a device, NaN below 0: the maps need an alpha of 1 or more.
+
+    An alpha in CPU memory costs no synchronization.
+    """
     if device.type != "cpu" and is_readable(alpha):
         return torch.full(alpha.shape, float(alpha) - 1, dtype=torch.float32, device=device)
-    return (alpha.double() - 1).to(device, torch.float32, non_blocking=True)
+    eps = (alpha.double() - 1).to(device, torch.float32, non_blocking=True)
+    return eps.masked_fill(eps < 0, float("nan"))
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:

@@ -6,6 +6,7 @@ target, the padded head size and the dtype, never on a length, so a length compi
 All kernels of a problem share the blocks, since the bit mask is in those units.
 """
 
+import os
 from typing import NamedTuple
 
 import torch
@@ -76,8 +77,8 @@ _LOADED = {
 
 
 def target_of(device: torch.device) -> str:
-    """Name of the target that stands for a device; ``"interpreter"`` for the CPU."""
-    if device.type != "cuda":
+    """Name of the target that stands for a device; ``"interpreter"`` for what that runs."""
+    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return "interpreter"
     if torch.version.hip is not None:
         return "gfx942"
