@@ -13,13 +13,12 @@ from adasparse.export import decompositions, to_onnx
 from adasparse.kernels import AttentionProblem, reference
 from adasparse.kernels.problem import field_names
 from adasparse.kernels.torch import entmax_unrolled
+from support.onnx_session import BAR, session_of
 from support.tolerances import assert_near
 
 pytestmark = pytest.mark.filterwarnings(  # of the exporter and of ONNX, about themselves
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
 )
-#: Bar of the outputs of onnxruntime.
-BAR = 1e-5
 
 
 class Weigh(nn.Module):
@@ -68,23 +67,6 @@ def qkv(b=2, h=4, q=5, k=7, d=8, g=None, seed=0):
     generator = torch.Generator().manual_seed(seed)
     sizes = (b, h, q, d), (b, g or h, k, d), (b, g or h, k, d)
     return tuple(torch.randn(size, generator=generator) for size in sizes)
-
-
-def session_of(program):
-    """Return a function that runs the program in onnxruntime."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [x.name for x in session.get_inputs()]
-
-    def run(*inputs):
-        given = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
-        return torch.from_numpy(session.run(None, given)[0])
-
-    return run
 
 
 def awkward_rows(n, dtype):
