@@ -135,8 +135,13 @@ class AttentionCall:
 
     def _packed_output(self, mask: PackedMask, dropout_p: float) -> Tensor:
         """Attend in each sequence of a packed row."""
+        query, key, value = (
+            x.squeeze(0).transpose(0, 1) for x in (self.query, self.key, self.value)
+        )
         output = entmax_attention_varlen(
-            *(x.squeeze(0).transpose(0, 1) for x in (self.query, self.key, self.value)),
+            query,
+            key,
+            value,
             cu_seq_q=mask.offsets,
             max_q=mask.longest,
             max_k=mask.longest,
