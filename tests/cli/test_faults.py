@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -138,6 +140,17 @@ def test_a_model_without_embeddings_is_told(tmp_path):
     del config["architectures"]
     (run / "config.json").write_text(json.dumps(config))
     assert "its weights are incomplete" in fails("translate", run, text="zwei\n")
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_a_closed_stream_is_told(monkeypatch, name):
+    """It used to end in a traceback; Python has None for streams that are closed at the start."""
+    from adasparse.cli import translate as command
+
+    streams = {"stdin": sys.stdin, "stdout": sys.stdout, name: None}
+    monkeypatch.setattr(command, "sys", SimpleNamespace(**streams))
+    wanted = {"stdin": "input", "stdout": "output"}[name]
+    assert f"Standard {wanted} is closed; name" in fails("translate", small_run())
 
 
 class TestOutputOfTranslate:

@@ -68,9 +68,9 @@ def test_switches_must_be_bools(name, x):
     """The compiled function used to list the types of all its arguments."""
     with pytest.raises(TypeError, match=f"^{name} must be True or False; got"):
         entmax_attention(QUERY, QUERY, QUERY, **{name: x})
+    packed, offsets = QUERY[0].transpose(0, 1), torch.tensor([0, 5])
     with pytest.raises(TypeError, match=f"^{name} must be True or False; got"):
-        offsets = torch.tensor([0, 5])
-        entmax_attention_varlen(QUERY[0].mT, *[QUERY[0].mT] * 2, cu_seq_q=offsets, **{name: x})
+        entmax_attention_varlen(packed, packed, packed, cu_seq_q=offsets, **{name: x})
 
 
 @pytest.mark.parametrize("x", [None, "x", 1j, [0.1], np.ones(2), torch.ones(2)], ids=repr)

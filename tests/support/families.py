@@ -94,7 +94,10 @@ class NoForwardError(Exception):
 
 def build(family: str, model_class: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Return a tiny model in eval mode that runs, and inputs for it."""
-    forward = getattr(transformers, model_class).forward
+    try:
+        forward = getattr(transformers, model_class).forward
+    except ImportError as error:  # of a package that this class alone needs
+        raise NotBuiltError(f"{type(error).__name__}: {error}") from error
     if forward is torch.nn.Module.forward:
         raise NoForwardError("it has no forward pass")
     parameters = inspect.signature(forward).parameters

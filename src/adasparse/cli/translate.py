@@ -59,6 +59,10 @@ def translate(
         for path in (output, attention):
             if path is not None:
                 _check_target(path)
+        if output is None and sys.stdout is None:
+            raise ValueError("Standard output is closed; name a file with --output.")
+        if not files and sys.stdin is None:
+            raise ValueError("Standard input is closed; name files to translate.")
         hush_transformers()
         model, tokenizer = load_run(run)
         places, given = _read(files or [])
