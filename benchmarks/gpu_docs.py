@@ -12,6 +12,25 @@ import gpu_instructions
 import gpu_roofline
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpu.md"
+#: Written by gpu_passes.py, which needs transformers to be imported.
+PASSES = Path(__file__).parent / "results" / "gpu" / "passes.json"
+
+
+def passes_table() -> str:
+    """Passes over the keys on trained models in Markdown."""
+    lines = [
+        "| task | layer | keys | passes over all keys | passes over the mask: mean, most "
+        "| blocks kept |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, layers in json.loads(PASSES.read_text()).items():
+        for row in layers:
+            mean, most = row["masked passes, mean"], row["masked passes, most"]
+            lines.append(
+                f"| {name} | {row['layer'] + 1} | {row['keys']:,} | {row['dense passes']:g} "
+                f"| {mean:.2f}, {most} | {row['blocks kept']:.0%} |"
+            )
+    return "\n".join(lines)
 
 
 def updated(page: str) -> str:
@@ -19,6 +38,7 @@ def updated(page: str) -> str:
     compiled = json.loads(gpu_compile.RESULTS.read_text())
     instructions = json.loads(gpu_instructions.RESULTS.read_text())
     tables = {
+        "passes": passes_table(),
         "compile": gpu_compile.table(compiled),
         "decoding": gpu_compile.decoding_table(compiled),
         "rows": gpu_compile.row_table(compiled),

@@ -9,12 +9,18 @@ interpreter:
 A model of transformers reads the first LENGTH of the tokens in a file, as ``torch.save`` writes
 them; the evidence runner leaves such files beside pretrained models. The last number is a step:
 every seventh layer, here.
+
+Heads that attend nearby by ALiBi are calls of their own with a window, and are left out. The counts
+are printed and kept in ``results/gpu/passes.json`` under the name of the task or model, from where
+``gpu_docs.py`` takes its table. Those published are of runs of ``benchmarks.evidence``, experiment
+``sizes``.
 """
 
 import json
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +33,8 @@ from adasparse.kernels import AttentionProblem, cpu
 from adasparse.kernels.triton import attention_forward, tuning
 from adasparse.longcontext.runs import load_task_run
 from adasparse.longcontext.tasks import find_task
+
+RESULTS = Path(__file__).parent / "results" / "gpu" / "passes.json"
 
 
 class Recorder:
@@ -43,16 +51,21 @@ class Recorder:
         return cpu.attention_forward(problem, keep=keep)
 
 
-def task_model(run: str, length: int) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+#: A name for the table, a model, and what it reads.
+Subject = tuple[str, PreTrainedModel, dict[str, Tensor]]
+
+
+def task_model(run: str, length: int) -> Subject:
     """A run of a task, and an example of this length."""
     model, recipe = load_task_run(run)
-    return model, find_task(recipe.task).batch(7, 1, length).model_inputs()
+    return recipe.task, model, find_task(recipe.task).batch(7, 1, length).model_inputs()
 
 
-def text_model(folder: str, length: int, tokens: str) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+def text_model(folder: str, length: int, tokens: str) -> Subject:
     """A sparse model of transformers, and a text of this length."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, {"input_ids": torch.load(tokens, weights_only=True)[None, :length]}
+    text = torch.load(tokens, weights_only=True)[None, :length]
+    return Path(folder).name, model, {"input_ids": text}
 
 
 def recorded_problems(model: PreTrainedModel, inputs: dict[str, Tensor]) -> list[AttentionProblem]:
@@ -98,9 +111,16 @@ def main() -> None:
     folder, *rest = sys.argv[1:]
     length = int(rest[0]) if rest else 256
     step = int(rest[2]) if rest[2:] else 1
-    model, inputs = text_model(folder, length, rest[1]) if rest[1:] else task_model(folder, length)
-    for layer, problem in [*enumerate(recorded_problems(model, inputs))][::step]:
-        print(json.dumps({"layer": layer, **count(problem)}), flush=True)
+    found = text_model(folder, length, rest[1]) if rest[1:] else task_model(folder, length)
+    name, model, inputs = found
+    everywhere = [x for x in recorded_problems(model, inputs) if x.window_left is None]
+    layers = []
+    for layer, problem in [*enumerate(everywhere)][::step]:
+        layers.append({"layer": layer, **count(problem)})
+        print(json.dumps(layers[-1]), flush=True)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[name] = layers
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
