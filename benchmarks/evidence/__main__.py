@@ -7,7 +7,8 @@
 ``run`` takes the next missing piece of ``experiments.yaml`` and resumes unfinished ones. It can be
 stopped any time, kill -9 included, and several runners side by side take different pieces. State is
 files: checkpoints in --work, logs of finished pieces in benchmarks/results/evidence. ``report``
-writes the pages docs/results/*.md with their tables and figures from those logs alone.
+writes the pages docs/results/*.md with their tables and figures from those logs alone, and a table
+of the README.
 """
 
 import argparse
@@ -32,9 +33,9 @@ def main() -> None:
     options = _parser().parse_args()
     pieces = _chosen(options.only)
     if options.command == "report":
-        from benchmarks.evidence.report import write_pages
+        from benchmarks.evidence.report import write_pages, write_readme
 
-        for path in write_pages(RESULTS):
+        for path in [*write_pages(RESULTS), write_readme(RESULTS)]:
             print(path.relative_to(ROOT))
         return
     workshop = Workshop(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.evidence.report import write_pages
+from benchmarks.evidence.report import write_pages, write_readme
 from benchmarks.evidence.report.language import LanguageResults, needle_cell
 from benchmarks.evidence.report.logs import by_run
 from benchmarks.evidence.report.pretrained import SUBJECTS, difference_to_control
@@ -24,6 +24,18 @@ def test_published_pages_are_those_of_the_logs(tmp_path):
             other = DOCS / page.stem / path.name
             assert other.read_bytes() == path.read_bytes(), f"report draws another {path.name}"
         assert {x.name for x in DOCS.glob(f"{page.stem}/*")} == {x.name for x in figures}
+
+
+def test_readme_has_the_table_of_the_logs(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("Before\n<!-- pretrained:begin -->\nold\n<!-- pretrained:end -->\nAfter\n")
+    written = write_readme(RESULTS, readme).read_text().splitlines()
+    assert written[0] == "Before" and written[-1] == "After" and "old" not in written
+    published = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(written[1:-1]) in published
+    readme.write_text("no markers")
+    with pytest.raises(RuntimeError, match="must have the markers"):
+        write_readme(RESULTS, readme)
 
 
 def test_logs_are_small_and_name_no_folder_of_a_machine():

@@ -8,7 +8,9 @@ from benchmarks.evidence.report.heads import heads_page
 from benchmarks.evidence.report.logs import read_logs
 from benchmarks.evidence.report.longcontext import longcontext_page
 from benchmarks.evidence.report.pretrained import pretrained_page
+from benchmarks.evidence.report.readme import with_summary
 from benchmarks.evidence.report.translation import translation_page
+from benchmarks.evidence.runner import write_text
 from benchmarks.evidence.workshop import ROOT
 
 DOCS = ROOT / "docs" / "results"
@@ -28,6 +30,12 @@ def write_pages(results: Path, docs: Path = DOCS) -> list[Path]:
             if page.with_suffix("").is_dir():
                 shutil.copytree(page.with_suffix(""), docs / page.stem)
     return [docs / page.name for page in made]
+
+
+def write_readme(results: Path, readme: Path = ROOT / "README.md") -> Path:
+    """Update the table of pretrained models in the README; return its path."""
+    write_text(readme, with_summary(readme.read_text(encoding="utf-8"), read_logs(results)))
+    return readme
 
 
 def _write(results: Path, docs: Path) -> list[Path]:
