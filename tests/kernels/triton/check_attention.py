@@ -82,7 +82,11 @@ def test_alpha_above_two():
 
 @pytest.mark.parametrize(
     ("dtype", "alpha"),
-    [(torch.bfloat16, 3.0), (torch.float16, 3.0), (torch.float16, 2.01)],
+    [
+        (torch.bfloat16, 3.0),
+        pytest.param(torch.float16, 3.0, marks=pytest.mark.slow),
+        pytest.param(torch.float16, 2.01, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_gradients_above_two_in_half_precision(dtype, alpha):
