@@ -99,7 +99,8 @@ def check_dropout(dropout_p: float) -> None:
 def check_switch(name: str, x: bool) -> None:
     """Raise unless an argument is True or False, maybe known only when the graph runs."""
     if not isinstance(x, (bool, torch.SymBool)):
-        raise TypeError(f"{name} must be True or False; got {type(x).__name__}.")
+        kind = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+        raise TypeError(f"{name} must be True or False; got {kind}.")  # numpy has a bool, too
 
 
 def check_softcap(softcap: float) -> None:
