@@ -119,10 +119,11 @@ constexpr int64_t kWholeKeys = 64, kWholeQueries = 1024;
 constexpr int64_t kSupportBytes = int64_t{1} << 29;
 // A row may always keep this many entries, within kSupportBytes.
 constexpr int64_t kLeastRowLimit = 64;
-// Density from which recomputing a head costs less than walking its support. For few keys the
-// support is never worse.
+// Density from which recomputing a head costs less than saving and walking its support. Forward and
+// backward of 4096 keys: at a density of 0.45 recomputing takes 0.9 of the time, at 0.3 1.25. For
+// few keys the support is never worse.
 constexpr int64_t kSupportKeys = 32;
-constexpr double kDenseShare = 0.5;
+constexpr double kDenseShare = 0.4;
 
 // ---------------------------------------------------------------- attention, backward
 
