@@ -65,7 +65,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     file = FRESH if "--anew" in sys.argv else RESULTS
     results: Results = json.loads(file.read_text()) if file.exists() else {}
-    known = {family: classes(family) for family in families()}
+    known = {family: names for family in families() if (names := classes(family))}
     for family, name in wanted(results, known):
         found = results.setdefault(family, {})
         found[name] = verdict(family, name)

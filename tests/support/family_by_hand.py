@@ -259,6 +259,10 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "indexer_compress_ratio": 4,
     },
     "glm5_next_text": {"num_key_value_heads": 4, "index_kpool": 2, "index_topk": 4},
+    "sam": {
+        "prompt_encoder_config": {"image_embedding_size": 4},
+        "vision_config": {"num_pos_feats": 16},
+    },
     "sam2_hiera_det_model": {
         "hidden_size": 16,
         "embed_dim_per_stage": [16, 32, 64, 128],

@@ -29,7 +29,9 @@ Threads = Annotated[
 ]
 Repeats = Annotated[
     int | None,
-    typer.Option(min=1, show_default="30, or 3 with --quick", help="Rounds; the best counts."),
+    typer.Option(
+        min=1, max=10_000, show_default="30, or 3 with --quick", help="Rounds; the best counts."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Device = Annotated[
