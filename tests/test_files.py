@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import stat
+import threading
 
 import pytest
 
@@ -28,6 +30,21 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch, step):
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, "new")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    """A device or a pipe used to be replaced by a file, and so did a link."""
+    pipe, link, target, read = (tmp_path / x for x in ("pipe", "link", "target", "read"))
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.write_bytes(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_atomically(pipe, "through")
+    reader.join(20)
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and read.read_text() == "through"
+    link.symlink_to(target)
+    for text in ("new", "newer"):
+        write_atomically(link, text)
+        assert link.is_symlink() and target.read_text() == text
 
 
 def test_folders_are_made_only_if_asked(tmp_path):

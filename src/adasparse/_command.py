@@ -1,6 +1,8 @@
 """First steps of the command ``adasparse``, before its imports, which take seconds.
 
-It says that it is loading, and Ctrl-C meanwhile gets a word instead of a traceback.
+It says that it is loading, and Ctrl-C meanwhile gets a word instead of a traceback. Messages go
+nowhere if standard error is closed, and a working directory that was removed ends it, as the
+libraries of torch would, with another message.
 """
 
 import os
@@ -41,6 +43,12 @@ def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackT
 
 def _start(arguments: list[str]) -> None:
     sys.excepthook = _hook
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        sys.exit("Error: The working directory was removed; change to another one.")
     is_first_process = os.environ.get("RANK", "0") == "0"
     # A page is waited for even where nobody reads along; other output may go to a file.
     is_awaited = sys.stderr.isatty() or arguments[:1] == ["explore"]

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, BinaryIO
 
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+#: Beginnings of names of open streams, which may be files that others write to as well.
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
 
 
 def write_with(
@@ -18,7 +21,8 @@ def write_with(
 ) -> None:
     """Have ``write`` fill a file under a temporary name, then rename it: never half written.
 
-    The content is on the disk before the name is.
+    The content is on the disk before the name is. A link stays, and the file that it names is
+    written; a device or a pipe stays, and gets the content.
 
     Args:
         path: Path of the file.
@@ -28,6 +32,10 @@ def write_with(
     path = Path(path)
     if make_folders:
         path.parent.mkdir(parents=True, exist_ok=True)
+    if _is_special(path):
+        _write_through(path, write)
+        return
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = path.with_name(f".{path.name}.partial")
     try:
         write(temporary)
@@ -35,6 +43,57 @@ def write_with(
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_special(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe or an open stream, not a file to replace."""
+    is_other = path.exists() and not path.is_file() and not path.is_dir()
+    return is_other or str(path).startswith(_STREAMS)
+
+
+def _write_through(path: Path, write: Callable[[Path], object]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / path.name
+        write(temporary)
+        with path.open("ab") as file:
+            file.write(temporary.read_bytes())
+
+
+def check_output_file(path: Path) -> None:
+    """Refuse a file that could not be written, before the work that fills it."""
+    if path.is_dir():
+        raise ValueError(f"The output must be a file; {path} is a folder.")
+    folder = path.resolve().parent
+    if not _is_special(path) and not folder.is_dir():
+        raise ValueError(f"The folder of {path} must exist; there is no {folder}.")
+    _check_access(path, path if path.exists() else folder)
+
+
+def check_output_folder(path: Path) -> None:
+    """Refuse a folder that could not be made or written, before the work that fills it.
+
+    Raises:
+        FileExistsError: It is a file or a link to nothing, or a file is on its way.
+        PermissionError: It is write-protected, or the folder that it would be made in.
+        ValueError: Its name is no Unicode, which not every library can write to.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"The name of the output must be Unicode; got {str(path)!r}.") from None
+    wanted = f"The output must be a folder; {path}"
+    if path.is_symlink() and not path.exists():
+        raise FileExistsError(f"{wanted} is a link to nothing.")
+    nearest = next(x for x in (path, *path.absolute().parents) if x.exists())
+    if not nearest.is_dir():
+        where = "is" if nearest == path else f"cannot be made, since {nearest} is"
+        raise FileExistsError(f"{wanted} {where} a file.")
+    _check_access(path, nearest)
+
+
+def _check_access(path: Path, written: Path) -> None:
+    if not os.access(written, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: {written} is write-protected.")
 
 
 def write_atomically(path: str | Path, content: str | bytes, *, make_folders: bool = False) -> None:

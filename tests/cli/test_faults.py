@@ -3,17 +3,11 @@
 import json
 import os
 import shutil
-import stat
-import sys
-import threading
-import time
-from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
-from adasparse.cli.main import app
+from support.commands import fails, invoke, snapshot
 from support.small_language import held_out, language_file, language_run, text_file
 from support.small_runs import recipe_file, small_data, small_run
 from support.small_tasks import task_file, task_run
@@ -25,27 +19,6 @@ from transformers import PreTrainedTokenizerFast as T
 Path(__file__).with_name("marker").write_text("")
 Path({marker!r}).write_text("")
 """
-
-
-def invoke(*arguments, text=""):
-    return CliRunner().invoke(app, [str(x) for x in arguments], input=text)
-
-
-def fails(*arguments, text="", seconds=60):
-    """What a command that fails says, in at most two lines and without a traceback."""
-    start = time.monotonic()
-    result = invoke(*arguments, text=text)
-    assert isinstance(result.exception, SystemExit), result.exception
-    assert result.exit_code == 1, result.output
-    assert time.monotonic() - start < seconds
-    said = [line for line in result.stderr.splitlines() if line.strip()]
-    lines = [line for line in said if not line.endswith("…")]  # without the stages of loading
-    assert 1 <= len(lines) <= 2, lines
-    return result.stderr
-
-
-def snapshot(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 COMMANDS = {
@@ -140,62 +113,6 @@ def test_a_model_without_embeddings_is_told(tmp_path):
     del config["architectures"]
     (run / "config.json").write_text(json.dumps(config))
     assert "its weights are incomplete" in fails("translate", run, text="zwei\n")
-
-
-@pytest.mark.parametrize("name", ["stdin", "stdout"])
-def test_a_closed_stream_is_told(monkeypatch, name):
-    """It used to end in a traceback; Python has None for streams that are closed at the start."""
-    from adasparse.cli import translate as command
-
-    streams = {"stdin": sys.stdin, "stdout": sys.stdout, name: None}
-    monkeypatch.setattr(command, "sys", SimpleNamespace(**streams))
-    wanted = {"stdin": "input", "stdout": "output"}[name]
-    assert f"Standard {wanted} is closed; name" in fails("translate", small_run())
-
-
-class TestOutputOfTranslate:
-    def test_a_bad_target_is_told_before_the_first_sentence(self, tmp_path, monkeypatch):
-        """It used to be found in the end, and all translations were lost."""
-
-        def never(*args, **kwargs):
-            raise AssertionError("a model was loaded")
-
-        monkeypatch.setattr("adasparse.translation.runs.load_run", never)
-        missing = tmp_path / "no/where.txt"
-        for option in ("-o", "--attention"):
-            assert f"there is no {missing.parent}" in fails(
-                "translate", small_run(), option, missing, text="zwei\n"
-            )
-        assert "is a folder" in fails("translate", small_run(), "-o", tmp_path, text="zwei\n")
-
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-    def test_a_protected_folder_is_told(self, tmp_path):
-        tmp_path.chmod(0o500)
-        assert "write-protected" in fails("translate", small_run(), "-o", tmp_path / "x", text="")
-
-    def test_it_goes_through_pipes(self, tmp_path):
-        """A pipe used to be replaced by a file."""
-        pipe, read = tmp_path / "pipe", []
-        os.mkfifo(pipe)
-        reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
-        reader.start()
-        assert invoke("translate", small_run(), "-o", pipe, text="zwei\n\n").exit_code == 0
-        reader.join(20)
-        assert stat.S_ISFIFO(pipe.stat().st_mode)
-        assert read[0] == invoke("translate", small_run(), text="zwei\n\n").stdout
-        assert [x.name for x in tmp_path.iterdir()] == ["pipe"]
-
-    def test_it_follows_links(self, tmp_path):
-        """A link used to be replaced by a file."""
-        (tmp_path / "deep").mkdir()
-        link, target = tmp_path / "link", tmp_path / "deep/target"
-        link.symlink_to(target)
-        for before in (None, "old\n"):
-            if before is not None:
-                target.write_text(before)
-            assert invoke("translate", small_run(), "-o", link, text="zwei\n").exit_code == 0
-            assert link.is_symlink()
-            assert target.read_text() == invoke("translate", small_run(), text="zwei\n").stdout
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300"])

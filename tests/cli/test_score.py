@@ -102,7 +102,7 @@ def test_systems_are_compared(line, first, baseline):
         ("--hyp hyp.en --hyp hyp.en --ref test.en", "given once; got hyp.en twice"),
         ("--hyp hyp.en --ref test.en --metrics ter", "metrics must be some of"),
         ("--hyp hyp.en --ref test.en --tokenize moses", "tokenize must be one of"),
-        ("--hyp hyp.en --ref test.en --baseline other.en --samples 0", "samples must be at least"),
+        ("--hyp hyp.en --ref test.en --baseline other.en --samples 0", "samples must be from 1"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(line, message):

@@ -125,6 +125,26 @@ def test_other_folders_are_refused(tmp_path, manifest, message):
         PreparedData.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("files", "dev.source.offsets.npy", None),
+        ("files", "tokenizer/tokenizer.json", None),
+        ("languages", "source", 3.5),
+        ("languages", "target", ["en"]),
+    ],
+)
+def test_a_manifest_that_lacks_entries_is_refused(folder, part, key, value):
+    """A file without a hash used not to be verified, and any value to be a language."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest[part][key] = value
+    if value is None:
+        del manifest[part][key]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"manifest.json is damaged \(it lacks entries\)"):
+        PreparedData.open(folder)
+
+
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere: make one"):
         PreparedData.open(tmp_path / "nowhere")

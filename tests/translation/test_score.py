@@ -114,8 +114,9 @@ def test_wrong_arguments_are_refused():
         score(SYSTEM, REFERENCES, tokenize="moses")
     with pytest.raises(ValueError, match="at least two systems; got 1"):
         Scorer(REFERENCES).compare({"one": SYSTEM})
-    with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
-        Scorer(REFERENCES).compare({"one": SYSTEM, "two": OTHER}, samples=0)
+    for samples in (0, 10**6 + 1, 10**23):  # the last used to be an OverflowError
+        with pytest.raises(ValueError, match=f"samples must be from 1 to 1,000,000; got {samples}"):
+            Scorer(REFERENCES).compare({"one": SYSTEM, "two": OTHER}, samples=samples)
 
 
 def test_a_clear_difference_is_significant():

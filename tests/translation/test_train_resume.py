@@ -319,7 +319,7 @@ def test_a_folder_of_something_else_is_refused_with_resume(tmp_path):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "run").write_text("")
-    with pytest.raises(ValueError, match=r"output must be a folder; .*run is a file"):
+    with pytest.raises(FileExistsError, match=r"output must be a folder; .*run is a file"):
         train(small_recipe(tmp_path / "run"))
 
 

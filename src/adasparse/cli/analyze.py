@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from adasparse._files import check_output_folder
 from adasparse.cli.common import ProgressBars, hush_transformers, user_errors
 
 
@@ -36,6 +37,7 @@ def analyze(
     with user_errors(), ProgressBars() as bars:
         from adasparse.analysis import analyze_folders
 
+        check_output_folder(out)
         hush_transformers()
         analysis = analyze_folders(
             runs,

@@ -30,7 +30,7 @@ def user_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read the output has enough; typer ends quietly
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        _say(f"Error: {error}")
+        _say(f"Error: {_in_words(error)}")
         raise typer.Exit(1) from error
     except (MemoryError, RuntimeError) as error:
         if not _is_about_memory(error):
@@ -40,6 +40,19 @@ def user_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         _say("Interrupted.")
         raise typer.Exit(130) from None
+
+
+def _in_words(error: Exception) -> str:
+    """Return the message of an error; one of the operating system names its file first."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    names = [_shortened(os.fsdecode(x)) for x in (error.filename, error.filename2) if x]
+    told = f"{' and '.join(names)} cannot be used: " if names else ""
+    return f"{told}{error.strerror}."
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:90]} … {name[-90:]}"
 
 
 def _is_about_memory(error: Exception) -> bool:

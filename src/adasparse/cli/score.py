@@ -84,6 +84,8 @@ def _check_names(systems: Sequence[str], references: Sequence[str]) -> None:
 def _read(name: str) -> list[str]:
     from adasparse._files import TextFile
 
+    if name == STDIN and sys.stdin is None:
+        raise ValueError("Standard input is closed; name a file instead of -.")
     stream = sys.stdin.buffer if name == STDIN else None
     return list(TextFile(name, stream=stream).lines())
 

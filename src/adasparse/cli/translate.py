@@ -1,14 +1,13 @@
 """``adasparse translate``: sentences from stdin or files, one translation per line."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from adasparse._files import TextFile, write_atomically
+from adasparse._files import TextFile, check_output_file, write_atomically
 from adasparse.cli.common import hush_transformers, user_errors
 
 
@@ -58,7 +57,7 @@ def translate(
             raise ValueError(f"--n-best must be at most --beam, which is {beam}; got {n_best}.")
         for path in (output, attention):
             if path is not None:
-                _check_target(path)
+                check_output_file(path)
         if output is None and sys.stdout is None:
             raise ValueError("Standard output is closed; name a file with --output.")
         if not files and sys.stdin is None:
@@ -90,36 +89,9 @@ def translate(
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
             typer.echo(text, nl=False)
         else:
-            _write(output, text)
+            write_atomically(output, text)
         if attention is not None:
             _save_attention(model, tokenizer, sentences, found, attention)
-
-
-def _is_special(path: Path) -> bool:
-    """Tell whether a path is a device, a pipe or the like, not a file to replace."""
-    names = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
-    return str(path).startswith(names) or (path.exists() and not path.is_file())
-
-
-def _check_target(path: Path) -> None:
-    """Refuse a file that could not be written in the end, before anything is translated."""
-    if path.is_dir():
-        raise ValueError(f"The output must be a file; {path} is a folder.")
-    folder = path.resolve().parent
-    if not _is_special(path) and not folder.is_dir():
-        raise ValueError(f"The folder of {path} must exist; there is no {folder}.")
-    written = path if path.exists() else folder
-    if not os.access(written, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: {written} is write-protected.")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write to a regular file at once, and through to devices and pipes; follow links."""
-    if _is_special(path):
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    else:
-        write_atomically(path.resolve(), text)
 
 
 def _read(files: list[Path]) -> tuple[list[str], list[str]]:

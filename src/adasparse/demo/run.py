@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from adasparse._files import write_atomically
+from adasparse._files import check_output_folder, write_atomically
 from adasparse.demo.grammar import GeneratedCorpus, generate
 from adasparse.integrations.huggingface.measure import current_alpha
 from adasparse.training import ProgressBar, read_log
@@ -95,6 +95,7 @@ def run_demo(
     """
     start = time.perf_counter()
     out = Path(out)
+    check_output_folder(out)
     recipe = TranslationRecipe(
         **RECIPE,
         data=str(out / "data"),

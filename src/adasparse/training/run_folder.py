@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from adasparse._files import write_atomically
+from adasparse._files import check_output_folder, write_atomically
 from adasparse.training.checkpoints import (
     STAGING,
     checkpoint_step,
@@ -65,7 +65,7 @@ def check_folder(
         The newest intact checkpoint, None if there is none, and the damaged ones that are newer.
     """
     output = Path(recipe.output)
-    _check_no_file(output)
+    check_output_folder(output)
     if not output.is_dir():
         return None, []
     is_new = all(x.name.endswith(".partial") for x in output.iterdir())
@@ -99,11 +99,6 @@ def check_folder(
             f"got {recipe.max_steps}."
         )
     return found, damaged
-
-
-def _check_no_file(output: Path) -> None:
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output must be a folder; {output} is a file.")
 
 
 def _check_kinds(output: Path) -> None:
@@ -195,7 +190,7 @@ def locked(output: Path) -> Iterator[None]:
 
     The folder is created, and removed again if it is still empty in the end.
     """
-    _check_no_file(output)
+    check_output_folder(output)
     missing = [path for path in (output, *output.parents) if not path.exists()]
     output.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(output, os.O_RDONLY)

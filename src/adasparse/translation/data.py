@@ -20,6 +20,13 @@ __all__ = ["FORMAT", "MANIFEST", "SIDES", "VERSION", "PairDataset", "PreparedDat
 FORMAT, VERSION = "adasparse-translation", 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
+_ARRAYS = tuple(f"{side}.{kind}.npy" for side in SIDES for kind in ("ids", "offsets"))
+#: Files of every prepared folder, each with its size and hash in the manifest.
+_FILES = (
+    *(f"{split}.{array}" for split in ("train", "dev") for array in _ARRAYS),
+    *(f"dev.{side}.txt" for side in SIDES),
+    "tokenizer/tokenizer.json",
+)
 
 
 class PairDataset(Dataset[dict[str, list[int]]]):
@@ -221,7 +228,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         for expected in manifest["files"].values():
             _ = expected["bytes"] + 1, expected["sha256"] + ""
-        _ = manifest["languages"]["source"], manifest["languages"]["target"]
+        _ = [manifest["files"][name] for name in _FILES]
+        _ = [manifest["languages"][side] + "" for side in SIDES]
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"{path} is damaged (it lacks entries): {advice}") from error
     return manifest

@@ -11,6 +11,8 @@ from sacrebleu.significance import PairedTest
 
 __all__ = ["METRICS", "TOKENIZERS", "Comparison", "Scorer", "Scores", "SystemResult", "score"]
 
+#: Largest number of bootstrap resamples.
+MOST_SAMPLES = 1_000_000
 #: Metrics by name. The last counts pairs of words, too.
 METRICS = ("bleu", "chrf", "chrf++")
 #: Tokenizers of BLEU.
@@ -164,12 +166,12 @@ class Scorer:
             samples: Number of resamples.
 
         Raises:
-            ValueError: There are too few systems, sentences or samples.
+            ValueError: There are too few systems, sentences or samples, or too many samples.
         """
         if len(systems) < 2:
             raise ValueError(f"A comparison needs at least two systems; got {len(systems)}.")
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1; got {samples}.")
+        if not 1 <= samples <= MOST_SAMPLES:
+            raise ValueError(f"samples must be from 1 to {MOST_SAMPLES:,}; got {samples}.")
         for name, hypotheses in systems.items():
             self._check(hypotheses, name)
         named = list(systems.items())

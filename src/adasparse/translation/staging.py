@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
+from adasparse._files import check_output_folder
 from adasparse.translation.data import FORMAT, MANIFEST, recover
 
 __all__ = ["check_free", "staged"]
@@ -19,17 +20,12 @@ def check_free(folder: Path, *, force: bool) -> None:
     """Refuse a place where something else would be overwritten.
 
     Raises:
-        FileExistsError: ``folder`` is a file or a link to nothing, or not empty and not given up by
-            ``force``. Only prepared data can be given up.
+        FileExistsError: ``folder`` is not empty and not given up by ``force``, or cannot be a
+            folder. Only prepared data can be given up.
     """
     recover(folder)
-    if folder.is_symlink() and not folder.exists():
-        raise FileExistsError(f"The output must be a folder; {folder} is a link to nothing.")
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise FileExistsError(f"The output must be a folder; {folder} is a file.")
-    if not any(folder.iterdir()):
+    check_output_folder(folder)
+    if not folder.exists() or not any(folder.iterdir()):
         return
     if not _is_prepared(folder):
         raise FileExistsError(

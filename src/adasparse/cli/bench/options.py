@@ -1,12 +1,12 @@
 """Options that the benchmarks share."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from adasparse._files import check_output_file
 from adasparse.bench.devices import DTYPES, why_missing
 
 
@@ -29,7 +29,9 @@ Threads = Annotated[
 ]
 Repeats = Annotated[
     int | None,
-    typer.Option(min=1, show_default="30, or 3 with --quick", help="Rounds; the best counts."),
+    typer.Option(
+        min=1, max=10_000, show_default="30, or 3 with --quick", help="Rounds; the best counts."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Device = Annotated[
@@ -57,8 +59,11 @@ ResultFile = Annotated[
 
 def check_directory(output: Path | None) -> None:
     """Raise if ``output`` could not be written, before time is spent on measuring."""
-    if output and not os.access(output.parent, os.W_OK):
-        raise typer.BadParameter(f"the directory of {output} must exist and be writable.")
+    if output:
+        try:
+            check_output_file(output)
+        except (ValueError, OSError) as error:
+            raise typer.BadParameter(str(error)) from error
 
 
 def case_option(known: Sequence[str]) -> Any:

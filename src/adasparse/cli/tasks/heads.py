@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adasparse._files import check_output_folder
 from adasparse.cli.common import hush_transformers, user_errors
 from adasparse.cli.tasks.options import Lengths, MaxFactor, parse_lengths
 from adasparse.cli.training import AsJson, message_console
@@ -43,6 +44,7 @@ def heads(
         )
         from adasparse.analysis.figures import write_dispersion
 
+        check_output_folder(out)
         hush_transformers()
         wanted = None if lengths is None else parse_lengths(lengths)
         plan = plan_lengths(runs, wanted, max_factor=max_factor)

@@ -44,21 +44,25 @@ class Normalization:
     is_causal: bool | None
     turn: int = 0
 
+    def is_of(self, num_heads: int) -> bool:
+        """Tell whether these can be scores of ``num_heads`` heads, if heads come before queries."""
+        if self.dim != -1 or len(self.shape) not in (3, 4):
+            return False
+        return self.shape[1] == num_heads if len(self.shape) == 4 else not self.shape[0] % num_heads
+
     def fits(self, num_heads: int, batch: tuple[int, ...] | None = None) -> bool:
-        """Tell whether these are scores of ``num_heads`` heads.
+        """Tell whether these are scores of ``num_heads`` heads, and show that heads come first.
 
         Args:
             num_heads: ``h``.
             batch: Sizes that ``b`` may have; any if None.
         """
-        if self.dim != -1:
+        if not self.is_of(num_heads):
             return False
         if len(self.shape) == 4:
             # (b, q, h, k) looks the same if there are as many queries as heads, and is not square.
             _, h, q, k = self.shape
-            return h == num_heads and (q != h or q == k)
-        if len(self.shape) != 3 or self.shape[0] % num_heads:
-            return False
+            return q != h or q == k
         return batch is None or self.shape[0] // num_heads in batch
 
 
@@ -149,7 +153,7 @@ class _EntmaxForSoftmax(TorchFunctionMode):
         seen = Normalization(
             shape=tuple(scores.shape), dim=_from_last(dim, scores.dim()), is_causal=None
         )
-        if not seen.fits(self.heads.num_heads):
+        if not seen.is_of(self.heads.num_heads):
             raise RuntimeError(
                 f"{type(self.module).__name__} attends through its softmax, over the last "
                 f"dimension of (b, {self.heads.num_heads}, q, k) or (b * {self.heads.num_heads}, "
