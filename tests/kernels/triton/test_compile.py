@@ -94,7 +94,7 @@ def test_table_has_every_variant_without_spills():
     wanted = {key for key, *_ in gpu_compile.variants(list(gpu_problems.DTYPES))}
     wanted = {key for key in wanted if gpu_compile.OPTIONS not in key}
     # attention; decoding of few and of most rows; short and long rows
-    assert len(wanted) == 576 + 144 + 384
+    assert len(wanted) == 720 + 216 + 384
     assert not wanted - found.keys()
     for key, row in found.items():
         assert "error" not in row and row["shared"] <= ahead.SHARED_LIMITS[key.split()[0]], key
