@@ -14,7 +14,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adasparse import entmax, entmax_attention, entmax_attention_varlen, entmax_loss, nn
+from adasparse import (
+    PackedKeys,
+    entmax,
+    entmax_attention,
+    entmax_attention_varlen,
+    entmax_loss,
+    nn,
+)
 from adasparse.functional.backends import BACKENDS
 
 pytest.importorskip("triton")
@@ -173,6 +180,22 @@ def test_packed_sequences_and_pages_do_not_wait_for_the_host():
     assert [c.name for c in launched(pages)] == DECODING
 
 
+def test_packed_keys_lie_on_the_device():
+    def run():
+        query, key, value = (x.detach() for x in tensors(q=1, k=600))
+        packed = PackedKeys(key)
+        packed.append(key[:, :, :1])
+        packed.truncate(600)
+        packed.reorder(torch.empty(2, dtype=torch.int64, device="meta"))
+        assert not packed.is_coded and packed.device.type == "meta"
+        entmax_attention(query, packed, value)
+
+    assert [c.name for c in launched(run)] == DECODING
+    query, key, value = (x.detach() for x in tensors(k=40))
+    with pytest.raises(ValueError, match="key must be on the device of query, meta; got cpu"):
+        entmax_attention(query, PackedKeys(torch.zeros(key.shape, dtype=key.dtype)), value)
+
+
 def test_autocast_selects_half_precision_tiles():
     def run():
         with torch.autocast("meta", dtype=torch.bfloat16):
@@ -271,9 +294,8 @@ def test_older_gpus_are_refused_before_launch(monkeypatch):
 def test_older_versions_of_triton_are_refused_before_launch(monkeypatch, version, is_old):
     # PyTorch 2.6 to 2.8 bring one that fails to compile the kernels.
     monkeypatch.setattr(triton_kernels.metadata, "version", lambda name: version)
-    triton_kernels._old_version.cache_clear()
+    monkeypatch.setattr(triton_kernels, "_OLD_VERSION", triton_kernels._old_version())
     reason = triton_kernels.why_missing()
-    triton_kernels._old_version.cache_clear()
     assert ("3.5 or later; got 3.4.0" in reason) == is_old
 
 
