@@ -31,13 +31,13 @@ from adasparse.kernels.triton import ahead, tuning
 
 RESULTS = Path(__file__).parent / "results" / "gpu" / "compile.json"
 DIMS = (64, 128, 256)
-KERNELS = ("threshold", "output", "softmax", "steep", "query", "key_value")
+KERNELS = ("threshold", "output", "softmax", "repair", "steep", "query", "key_value")
 #: Rows of the general map with every option, and the head sizes that they are compiled for.
 OPTIONS = "general, all options"
 OPTION_DIMS = (128, 64)
 #: Rows of decoding: the smallest tile of queries, and the largest of a head size and dtype.
 DECODING = ("decoding, few rows", "decoding, most rows")
-DECODING_KERNELS = ("scores", "values")
+DECODING_KERNELS = ("scores", "values", "repair")
 #: The two tiles of rows, and a length that takes each.
 ROWS = {"short rows": 200, "long rows": 32000}
 ROW_KERNELS = ("entmax", "entmax_backward", "loss", "loss_backward")
@@ -79,6 +79,8 @@ def decoding_variants(dtypes: list[str]) -> Variants:
         for name, rows in zip(DECODING, (4, most_rows(dim, DTYPES[dtype])), strict=True):
             for call in decoding_launches(target, dim, DTYPES[dtype], rows):
                 kernel = call.name.removesuffix("_kernel")
+                if call.constants.get("IS_REPAIR"):
+                    kernel = "repair"
                 if kernel in DECODING_KERNELS:
                     yield f"{target} {dtype} {dim} {name} {kernel}", target, call
 

@@ -17,7 +17,7 @@ from gpu_problems import launches, problem
 from adasparse.kernels.triton import ahead, tuning
 
 RESULTS = Path(__file__).parent / "results" / "gpu" / "tiles.json"
-KERNELS = ("threshold", "output", "softmax", "steep", "query", "key_value")
+KERNELS = ("threshold", "output", "softmax", "repair", "steep", "query", "key_value")
 #: Larger blocks first: they read keys and values less often.
 BLOCKS = {64: [(64, 32)], 128: [(64, 32), (32, 32)], 256: [(32, 32), (32, 16), (16, 16)]}
 FLOAT32_BLOCKS = {64: [(32, 32), (16, 16)], 128: [(32, 16), (16, 16)], 256: [(16, 16)]}
@@ -33,7 +33,7 @@ def find(target: str, dim: int, dtype: torch.dtype) -> dict[str, object] | None:
         for name in KERNELS:
             best = None
             for pair in pairs:
-                tiles = tuning.Tiles(*block, *[pair] * 8)
+                tiles = tuning.Tiles(*block, *[pair] * 9)
                 calls = launches(target, problem(dim, dtype, None), tiles)
                 call = next(c for c in calls if c.name == f"{name}_kernel")
                 try:

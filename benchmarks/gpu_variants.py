@@ -81,7 +81,8 @@ def count(make: object, maps: tuple[str, ...] = tuple(MAPS)) -> dict[str, int]:
             continue  # one alpha for all rows is a set of options of its own
         for call in make(MAPS[name], heads, length):
             options = call.constants.pop("options", "")
-            key = " ".join(x for x in (call.name, name, options) if x)
+            repair = "repair" if call.constants.get("IS_REPAIR") else ""
+            key = " ".join(x for x in (call.name, repair, name, options) if x)
             seen[key].add(call.specialization(TARGET))
     return {key: len(variants) for key, variants in sorted(seen.items())}
 

@@ -1,6 +1,7 @@
 """Attention problems for the Triton kernels, and their errors against the float64 reference."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,26 @@ def packed(
     fields = {"cu_seq_q": starts_q, "cu_seq_k": starts_k}
     fields |= {"max_q": max(lengths_q), "max_k": max(lengths_k)}
     return AttentionProblem(**{**vars(problem), **fields}), grad
+
+
+def in_pages(
+    problem: AttentionProblem, lengths: list[int], page_size: int = 16
+) -> AttentionProblem:
+    """The problem with keys and values in pages of random numbers, in random order."""
+    generator = torch.Generator().manual_seed(0)
+    g, d = problem.key.shape[1], problem.key.shape[3]
+    pages = -(-max(lengths) // page_size)
+    n = len(lengths) * pages
+    key, value = (torch.randn(n, page_size, g, d, generator=generator) for _ in range(2))
+    return replace(
+        problem,
+        key=key.transpose(1, 2),
+        value=value.transpose(1, 2),
+        cu_seq_k=None,
+        block_table=torch.randperm(n, generator=generator).reshape(-1, pages).int(),
+        key_lengths=torch.tensor(lengths),
+        max_k=max(lengths),
+    )
 
 
 def on_device(problem: AttentionProblem) -> AttentionProblem:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from adasparse.functional.attention_arguments import compute_dtype, prepared, readable
 from adasparse.functional.backends import (
-    BACKENDS,
     choose_backend,
     differentiable_kernels,
     is_transformed,
@@ -129,10 +128,19 @@ class _EagerAttention(torch.autograd.Function):
         return None, None, *map(gradients.get, _TENSORS)
 
 
+def _problem_of(arguments: tuple[Any, ...]) -> AttentionProblem:
+    """Rebuild the problem from the arguments of a registered operator."""
+    *values, _ = arguments
+    return AttentionProblem(**dict(zip(_FIELDS, values, strict=True)))
+
+
 def _from_arguments(arguments: tuple[Any, ...]) -> tuple[AttentionProblem, Kernels]:
-    """Rebuild the call from the arguments of a registered operator."""
-    *values, backend = arguments
-    return AttentionProblem(**dict(zip(_FIELDS, values, strict=True))), BACKENDS[backend].load()
+    """Rebuild the call, and choose its kernels.
+
+    A graph that is traced says ``"auto"``: whether kernels support an alpha shows in its value.
+    """
+    problem = _problem_of(arguments)
+    return problem, choose_backend(arguments[-1], problem.query, problem).load()
 
 
 _SCHEMA = f"{schema_of(AttentionProblem)}, str backend"
@@ -147,7 +155,7 @@ def _attention_op(*arguments: Any) -> Tensor:
 
 @_attention_op.register_fake
 def _(*arguments: Any) -> Tensor:
-    problem, _ = _from_arguments(arguments)
+    problem = _problem_of(arguments)
     return problem.query.new_empty(*problem.query.shape[:3], problem.value.shape[3])
 
 
@@ -170,7 +178,7 @@ def _attention_backward_op(grad: Tensor, needs: str, *arguments: Any) -> tuple[T
 
 @_attention_backward_op.register_fake
 def _(grad: Tensor, needs: str, *arguments: Any) -> tuple[Tensor, ...]:
-    problem, _ = _from_arguments(arguments)
+    problem = _problem_of(arguments)
     named = {name: getattr(problem, name) for name in needs.split()}
     return tuple(
         named[name].new_empty(named[name].shape) if name in named else grad.new_empty(0)
@@ -218,9 +226,7 @@ def _composed(problem: AttentionProblem, backend: str) -> Tensor:
 
 def attention_decomposition(*arguments: Any) -> Tensor:
     """The registered operator in PyTorch operations and ``entmax``."""
-    *values, _ = arguments
-    problem = AttentionProblem(**dict(zip(_FIELDS, values, strict=True)))
-    return _composed(problem, "torch")
+    return _composed(_problem_of(arguments), "torch")
 
 
 @torch.library.custom_op(
@@ -235,7 +241,7 @@ def _support_op(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_support_op.register_fake
 def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    query = _from_arguments(arguments)[0].query
+    query = _problem_of(arguments).query
     b, h, q, _ = query.shape
     size = torch.library.get_ctx().new_dynamic_size()
     crow, col = (query.new_empty(n, dtype=torch.int64) for n in (b * h * q + 1, size))
@@ -270,7 +276,7 @@ def support(problem: AttentionProblem, backend: str) -> SparseRows:
             return _support(problem, differentiable_kernels)
         kernels = chosen.load()
         if needs_registered_op(*tensors_of(problem, _TENSORS)):
-            crow, col, value = _support_op(**values_of(problem), backend=chosen.name)
+            crow, col, value = _support_op(**values_of(problem), backend=backend)
             return SparseRows(crow=crow, col=col, value=value)
         return _support(problem, kernels)
 
@@ -289,7 +295,7 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         # batch depend on its offsets.
         if kernels is differentiable_kernels and problem.cu_seq_q is None:
             return differentiable_attention(problem, backend)
-        output: Tensor = _attention_op(**values_of(problem), backend=chosen.name)
+        output: Tensor = _attention_op(**values_of(problem), backend=backend)
         return output
     if needs_gradient(*tensors):
         return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from adasparse import (
     nn,
 )
 from adasparse.functional.backends import BACKENDS
+from adasparse.kernels import AttentionProblem
 from support.triton_problems import DEVICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
@@ -87,6 +88,54 @@ def test_large_heads_are_refused_before_launch():
     query, key, value = (x.detach() for x in leaves(*[(1, 1, 2, 257)] * 3))
     with pytest.raises(RuntimeError, match="head sizes from 1 to 256; got 257"):
         entmax_attention(query, key, value, backend="triton")
+
+
+def test_compiled_number_above_two_is_computed_by_pytorch(monkeypatch):
+    # The graph had chosen these kernels, which refused alpha when it ran.
+    monkeypatch.delitem(BACKENDS, "cpu")
+    monkeypatch.setattr("adasparse.functional.backends._has_warned", True)
+    tensors = leaves(*[(1, 2, 9, 8)] * 3)
+
+    def attend(*x):
+        return entmax_attention(*x, alpha=2.5)
+
+    torch._dynamo.reset()
+    found = results(torch.compile(attend, fullgraph=True, backend="aot_eager"), tensors)
+    wanted = results(lambda *x: entmax_attention(*x, alpha=2.5, backend="torch"), tensors)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a - b).abs().max() <= 1e-5 * b.abs().max()
+    torch._dynamo.reset()
+    named = torch.compile(
+        lambda *x: entmax_attention(*x, alpha=2.5, backend="triton"), backend="aot_eager"
+    )
+    with pytest.raises(RuntimeError, match=r"alpha from 1 to 2; got 2\.5"):
+        named(*tensors)
+
+
+@pytest.mark.parametrize(
+    "alpha",
+    [
+        pytest.param(torch.tensor([1.0, 9.0, 1.3, 9.0])[::2], marks=pytest.mark.slow),
+        torch.linspace(1, 2, 36).reshape(1, 9, 2, 2).permute(3, 2, 1, 0),
+    ],
+    ids=["every second", "permuted"],
+)
+def test_operator_takes_alpha_of_any_strides(monkeypatch, alpha):
+    monkeypatch.delitem(BACKENDS, "cpu")
+    query, key, value = leaves((2, 2, 9, 8), (2, 2, 12, 8), (2, 2, 12, 8))
+    alpha = alpha.to(DEVICE)
+    shape = alpha.shape if alpha.dim() == 4 else (1, 2, 1, 1)
+    problem = AttentionProblem(
+        query=query, key=key, value=value, alpha=alpha.view(shape).requires_grad_(), scale=0.3
+    )
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    operator = torch.ops.adasparse.entmax_attention.default
+    torch.library.opcheck(operator, (), {**vars(problem), "backend": "auto"}, test_utils=tests)
+    strided, contiguous = (
+        entmax_attention(query, key, value, alpha=x, scale=0.3, backend="triton")
+        for x in (alpha, alpha.contiguous())
+    )
+    assert torch.equal(strided, contiguous)
 
 
 def test_module_trains(monkeypatch):

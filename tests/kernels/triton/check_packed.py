@@ -8,7 +8,15 @@ import torch
 from adasparse import entmax_attention_varlen
 from adasparse.kernels import reference
 from adasparse.kernels.triton import attention_backward, attention_forward, decode
-from support.triton_problems import DEVICE, assert_agrees, computed, make, on_device, packed
+from support.triton_problems import (
+    DEVICE,
+    assert_agrees,
+    computed,
+    in_pages,
+    make,
+    on_device,
+    packed,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
@@ -89,24 +97,6 @@ def test_tokens_after_the_last_sequence_change_nothing():
 def test_packed_alpha_per_query():
     alpha = 1 + torch.rand(1, 2, 18, 1, dtype=torch.float64, generator=torch.Generator())
     assert_agrees(*packed([1, 17], [3, 17], h=2, alpha=alpha), tolerance=2e-5)
-
-
-def in_pages(problem, lengths, page_size=16):
-    """The problem with keys and values in pages of random numbers, in random order."""
-    generator = torch.Generator().manual_seed(0)
-    g, d = problem.key.shape[1], problem.key.shape[3]
-    pages = -(-max(lengths) // page_size)
-    n = len(lengths) * pages
-    key, value = (torch.randn(n, page_size, g, d, generator=generator) for _ in range(2))
-    return replace(
-        problem,
-        key=key.transpose(1, 2),
-        value=value.transpose(1, 2),
-        cu_seq_k=None,
-        block_table=torch.randperm(n, generator=generator).reshape(-1, pages).int(),
-        key_lengths=torch.tensor(lengths),
-        max_k=max(lengths),
-    )
 
 
 def test_pages():

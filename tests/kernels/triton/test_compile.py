@@ -94,12 +94,14 @@ def test_table_has_every_variant_without_spills():
     wanted = {key for key, *_ in gpu_compile.variants(list(gpu_problems.DTYPES))}
     wanted = {key for key in wanted if gpu_compile.OPTIONS not in key}
     # attention; decoding of few and of most rows; short and long rows
-    assert len(wanted) == 576 + 144 + 384
+    assert len(wanted) == 720 + 216 + 384
     assert not wanted - found.keys()
     for key, row in found.items():
         assert "error" not in row and row["shared"] <= ahead.SHARED_LIMITS[key.split()[0]], key
         # Backward of short rows spills a little on sm_90; half as many rows fail on sm_80.
         most = 4 if key.startswith("sm_90 ") and "short rows" in key else 0
+        # This one runs further than its first lines only where a value is not finite.
+        most = 3 if key == "sm_90 float32 128 decoding, few rows repair" else most
         assert key not in wanted or row["spills"] <= most, key
 
 

@@ -47,8 +47,24 @@ def test_export_traces_the_operators():
     with FakeTensorMode(), torch.no_grad():
         program = torch.export.export(Attention(), fake_tensors(), strict=False)
     assert_traced(program.graph)
-    attention = next(n for n in program.graph.nodes if "entmax_attention" in str(n.target))
-    assert "triton" in attention.args or "triton" in attention.kwargs.values()
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.5])
+def test_compile_traces_a_number_for_alpha(alpha):
+    graphs = []
+
+    def keep(module, inputs):
+        graphs.append(module.graph)
+        return module.forward
+
+    torch._dynamo.reset()
+    with FakeTensorMode(), torch.no_grad():
+        function = torch.compile(
+            lambda *x: entmax_attention(*x, alpha=alpha), fullgraph=True, backend=keep
+        )
+        output = function(*fake_tensors()[:3])
+    assert output.shape == (2, 4, 16, 8) and output.device.type == "cuda"
+    assert any("adasparse.entmax_attention" in name for name in operators(graphs[0]))
 
 
 def test_compile_traces_the_operators_in_one_graph():

@@ -14,7 +14,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adasparse import entmax, entmax_attention, entmax_attention_varlen, entmax_loss, nn
+from adasparse import (
+    PackedKeys,
+    entmax,
+    entmax_attention,
+    entmax_attention_varlen,
+    entmax_loss,
+    nn,
+)
 from adasparse.functional.backends import BACKENDS
 
 pytest.importorskip("triton")
@@ -26,6 +33,9 @@ from adasparse.kernels.triton.launch import encode, precision_of
 pytestmark = pytest.mark.skipif(
     bool(interpreter.IS_INTERPRETED), reason="the interpreter compiles nothing"
 )
+
+#: The last one again where a value is not finite.
+DECODING = ["scores_kernel", "entmax_kernel", "values_kernel", "values_kernel"]
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +87,8 @@ def test_a_number_selects_its_map_on_the_device(alpha, kind):
 
     found = kinds(launched(run))
     first = {"softmax_kernel"} if alpha == 1 else {"threshold_kernel", "output_kernel"}
-    assert found == dict.fromkeys(first | {"query_kernel", "key_value_kernel"}, kind)
+    others = {"repair_kernel", "query_kernel", "key_value_kernel"}
+    assert found == dict.fromkeys(first | others, kind)
 
 
 def test_amd_gets_the_map_without_libdevice():
@@ -137,7 +148,7 @@ def test_decoding_rows_losses_and_modules_do_not_wait_for_the_host():
         x = torch.empty(2, 9, 16, device="meta")
         attention(x, x, x, need_weights=False)[0].sum().backward()
 
-    assert [c.name for c in launched(decode)] == ["scores_kernel", "entmax_kernel", "values_kernel"]
+    assert [c.name for c in launched(decode)] == DECODING
     assert {c.name for c in launched(rows)} == {
         *("entmax_kernel", "entmax_backward_kernel", "loss_kernel", "loss_backward_kernel")
     }
@@ -166,7 +177,23 @@ def test_packed_sequences_and_pages_do_not_wait_for_the_host():
             entmax_attention_varlen(query, page, page, cu_seq_q=integers(4), **options)
 
     assert "key_value_kernel" in {c.name for c in launched(packed)}
-    assert [c.name for c in launched(pages)] == ["scores_kernel", "entmax_kernel", "values_kernel"]
+    assert [c.name for c in launched(pages)] == DECODING
+
+
+def test_packed_keys_lie_on_the_device():
+    def run():
+        query, key, value = (x.detach() for x in tensors(q=1, k=600))
+        packed = PackedKeys(key)
+        packed.append(key[:, :, :1])
+        packed.truncate(600)
+        packed.reorder(torch.empty(2, dtype=torch.int64, device="meta"))
+        assert not packed.is_coded and packed.device.type == "meta"
+        entmax_attention(query, packed, value)
+
+    assert [c.name for c in launched(run)] == DECODING
+    query, key, value = (x.detach() for x in tensors(k=40))
+    with pytest.raises(ValueError, match="key must be on the device of query, meta; got cpu"):
+        entmax_attention(query, PackedKeys(torch.zeros(key.shape, dtype=key.dtype)), value)
 
 
 def test_autocast_selects_half_precision_tiles():
@@ -267,9 +294,8 @@ def test_older_gpus_are_refused_before_launch(monkeypatch):
 def test_older_versions_of_triton_are_refused_before_launch(monkeypatch, version, is_old):
     # PyTorch 2.6 to 2.8 bring one that fails to compile the kernels.
     monkeypatch.setattr(triton_kernels.metadata, "version", lambda name: version)
-    triton_kernels._old_version.cache_clear()
+    monkeypatch.setattr(triton_kernels, "_OLD_VERSION", triton_kernels._old_version())
     reason = triton_kernels.why_missing()
-    triton_kernels._old_version.cache_clear()
     assert ("3.5 or later; got 3.4.0" in reason) == is_old
 
 

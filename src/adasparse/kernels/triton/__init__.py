@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import os
 import re
-from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -80,14 +79,14 @@ def why_missing() -> str:
     """Return why the kernels cannot run here, or an empty string."""
     if not _IS_INSTALLED:
         return "Triton is not installed; pip install 'adasparse[gpu]'"
-    if old := _old_version():
-        return f"the kernels need Triton {'.'.join(map(str, MIN_TRITON))} or later; got {old}"
+    if _OLD_VERSION:
+        least = ".".join(map(str, MIN_TRITON))
+        return f"the kernels need Triton {least} or later; got {_OLD_VERSION}"
     if not _IS_INTERPRETED and not torch.cuda.is_available():
         return "PyTorch sees no GPU; TRITON_INTERPRET=1 runs the kernels on the CPU, slowly"
     return ""
 
 
-@cache
 def _old_version() -> str:
     """Version of Triton if it is too old, else an empty string; Triton is not imported.
 
@@ -102,6 +101,10 @@ def _old_version() -> str:
         numbers = tuple(int(x) for x in re.findall(r"\d+", version)[:2])
         return version if numbers < MIN_TRITON else ""
     return ""
+
+
+#: Looked up once: torch.compile would trace the lookup, and warn of a cached function.
+_OLD_VERSION = _old_version() if _IS_INSTALLED else ""
 
 
 def is_available() -> bool:

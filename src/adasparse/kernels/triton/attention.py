@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adasparse.kernels.problem import AttentionGradients, AttentionProblem
-from adasparse.kernels.triton import backward, decode, forward, launch
+from adasparse.kernels.triton import backward, decode, forward, launch, repair
 from adasparse.kernels.triton.arguments import encode
 from adasparse.kernels.triton.launch import Launch, is_readable, prepare
 from adasparse.kernels.triton.words import transpose_kernel
@@ -81,6 +81,8 @@ def attention_forward(
         call.run(
             forward.softmax_kernel, "softmax", programs, *arguments, FLAGS=flags, IS_SAVED=keep
         )
+    flags = flags._replace(is_mixed=False)
+    call.run(repair.repair_kernel, "repair", programs, *arguments, FLAGS=flags, IS_SAVED=keep)
     if not keep:
         return out, None
     return out, SavedMask(normalizers=normalizers, words=words, mean=mean)

@@ -31,6 +31,12 @@ from adasparse.kernels.triton.words import count_bits, low_bits, lowest_bit
 
 
 @triton.jit
+def centered(g, delta, p):
+    """``g - delta``, zero where the weight is: there g may be that of a NaN or an infinity."""
+    return tl.where(p == 0.0, 0.0, g - delta)
+
+
+@triton.jit
 def steep_kernel(
     inputs, sizes, strides, factors, normalizers, words, grad, deltas, FLAGS: tl.constexpr,
 ):  # fmt: skip
@@ -74,8 +80,8 @@ def steep_kernel(
             if FLAGS.has_dropout:
                 j = first_key + tl.arange(0, FLAGS.block_n)
                 g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
-            _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
-            total += tl.sum(sigma * g, 1)
+            p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+            total += tl.sum(sigma * centered(g, 0.0, p), 1)
             slope += tl.sum(sigma, 1)
     delta = total / tl.where(slope == 0.0, 1.0, slope)
     tl.store(deltas + rows, delta, mask=exists & (eps > 1.0))
@@ -144,14 +150,15 @@ def query_kernel(
                 g = dot(do, tl.trans(v), None, FLAGS.precision)
                 if FLAGS.has_dropout:
                     g = tl.where(is_kept(key0, key1, j, threshold), g * factors.keep, 0.0)
-                g -= delta[:, None]
                 if by_alpha is not None:
-                    _p, sigma, p_alpha = weights_by_alpha(
+                    p, sigma, p_alpha = weights_by_alpha(
                         s, c[:, None], eps[:, None], head.unit, FLAGS.kind
                     )
+                    g = centered(g, delta[:, None], p)
                     dalpha += tl.sum(p_alpha * g, 1)
                 else:
-                    _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+                    p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+                    g = centered(g, delta[:, None], p)
                 ds = sigma * g
                 if by_slope is not None:
                     dslope -= tl.sum(ds * distance(head, i, j), 1)
@@ -160,12 +167,12 @@ def query_kernel(
     if FLAGS.has_sinks:  # its value is zero, so the gradient with respect to its weight is, too
         sink = head.sink
         if by_alpha is not None:
-            _p, sigma, p_alpha = weights_by_alpha(sink, c, eps, head.unit, FLAGS.kind)
-            dalpha -= p_alpha * delta
+            p, sigma, p_alpha = weights_by_alpha(sink, c, eps, head.unit, FLAGS.kind)
+            dalpha += p_alpha * centered(0.0, delta, p)
         else:
-            _p, sigma = weights(sink, c, eps, head.unit, FLAGS.kind)
+            p, sigma = weights(sink, c, eps, head.unit, FLAGS.kind)
         if by_sink is not None:
-            tl.store(by_sink + rows, -sigma * delta, mask=exists)
+            tl.store(by_sink + rows, sigma * centered(0.0, delta, p), mask=exists)
     at = first_row(head, task.bh, FLAGS) * head.dim
     store_rows(by_query + at, dq * head.scale, first, head.num_q, head.dim,
                FLAGS.block_m, FLAGS.d)  # fmt: skip
@@ -254,10 +261,12 @@ def key_value_kernel(
                     if FLAGS.has_dropout:
                         key0, key1 = row_keys(tl.load(inputs.seed), rows)
                         keep = is_kept(key0, key1, j, decode(sizes.drop_threshold).to(tl.uint32))
-                        p = tl.where(keep, p * factors.keep, 0.0)
+                        dropped = tl.where(keep, p * factors.keep, 0.0)
                         g = tl.where(keep, g * factors.keep, 0.0)
-                    dv = dot(tl.trans(narrow(p, do.dtype)), do, dv, FLAGS.precision)
-                    ds = by_dot(sigma * (g - delta[:, None]), product, head, FLAGS)
+                    else:
+                        dropped = p
+                    dv = dot(tl.trans(narrow(dropped, do.dtype)), do, dv, FLAGS.precision)
+                    ds = by_dot(sigma * centered(g, delta[:, None], p), product, head, FLAGS)
                     dk = dot(tl.trans(narrow(ds, q.dtype)), q, dk, FLAGS.precision)
     at = bg * num_k
     if FLAGS.is_packed:  # the caller has filled the keys that are not used with zeros
@@ -320,14 +329,14 @@ def mask_kernel(
                     k = load_keys(head, first_key, FLAGS)
                     v = load_values(head, first_key, FLAGS)
                     s = score_tile(q, k, head, first, first_key, FLAGS, True)
-                    _p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
+                    p, sigma = weights(s, c[:, None], eps[:, None], head.unit, FLAGS.kind)
                     g = dot(do, tl.trans(v), None, FLAGS.precision)
                     if FLAGS.has_dropout:
                         j = first_key + tl.arange(0, FLAGS.block_n)
                         key0, key1 = row_keys(tl.load(inputs.seed), rows)
                         keep = is_kept(key0, key1, j, decode(sizes.drop_threshold).to(tl.uint32))
                         g = tl.where(keep, g * factors.keep, 0.0)
-                    acc += sigma * (g - delta[:, None])
+                    acc += sigma * centered(g, delta[:, None], p)
     mask_q = tl.where(sums_q, 1, num_q)
     mask_k = tl.where(sums_k, 1, num_k)
     start = by_mask + mask_head * mask_q * mask_k

@@ -2,7 +2,7 @@
 # mypy: allow-untyped-decorators
 # mypy: disable-error-code="import-untyped, import-not-found"
 # ruff: noqa: D417, N803
-"""Decoding: few queries against many keys, in three launches that split the keys.
+"""Decoding: few queries against many keys, in launches that split the keys.
 
 The scores of a step fit in memory (4 bytes a key, query and query head; a key and its value of size
 128 take 512 bytes in half precision), so the normalizer is solved exactly between the two sweeps
@@ -11,12 +11,14 @@ over the cache:
 1. ``scores_kernel``: scores of a block of keys, for all queries that share them;
 2. ``rows.entmax_kernel``: weights of each row in place of its scores, whose reads mostly hit the
    cache;
-3. ``values_kernel``: weighted values of a slice of keys, without the blocks that have no weight.
+3. ``values_kernel``: weighted values of a slice of keys, without the blocks that have no weight;
+   and once more for the slices in which a value was NaN or infinite.
 
 Keys are read once, values where they have weight. The weights are those of the whole row, so the
 slices only need adding up, in a fixed order.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ from adasparse.kernels.triton.heads import open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.launch import padded, prepare, shape_of
 from adasparse.kernels.triton.maps import MASKED
+from adasparse.kernels.triton.repair import add_marks, is_told, split, with_marks
 from adasparse.kernels.triton.rows import entmax_kernel, row_arguments, run_rows
 from adasparse.kernels.triton.scores import finish_scores, scaled
 from adasparse.kernels.triton.tiles import load_keys, load_values
@@ -109,11 +112,21 @@ def scores_kernel(
 
 
 @triton.jit
+def part_start(part, num_slices, bg, rows, head):
+    """Place of the outputs of a slice of the keys."""
+    num_groups = tl.num_programs(0) // num_slices
+    return (part.to(tl.int64) * num_groups + bg) * rows * head.dim_v
+
+
+@triton.jit
 def values_kernel(
     inputs, sizes, strides, factors, weights, slice_blocks, parts,
-    FLAGS: tl.constexpr, ROWS: tl.constexpr,
+    FLAGS: tl.constexpr, ROWS: tl.constexpr, IS_REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Weighted values of a slice of ``slice_blocks`` blocks of keys: ``(slices, b g, rows, e)``."""
+    """Weighted values of a slice of ``slice_blocks`` blocks of keys: ``(slices, b g, rows, e)``.
+
+    If IS_REPAIR, only those of slices in which a value is not finite, see ``repair``.
+    """
     num_k = size(sizes.num_k)
     num_kv_heads = size(sizes.num_kv_heads)
     group = size(sizes.num_heads) // num_kv_heads
@@ -125,6 +138,10 @@ def values_kernel(
                      bg % num_kv_heads * group, FLAGS)  # fmt: skip
     row = tl.arange(0, ROWS)
     x = tl.arange(0, FLAGS.e)
+    if IS_REPAIR:
+        if not is_told(parts + part_start(part, num_slices, bg, rows, head), head.dim_v, FLAGS):
+            return
+        found = tl.full((ROWS, FLAGS.e), 0.0, tl.float32)
     acc = tl.full((ROWS, FLAGS.e), 0.0, tl.float32)
     columns = columns_of(num_k, FLAGS)
     weights += bg * rows * columns
@@ -135,9 +152,13 @@ def values_kernel(
         p = tl.load(weights + at, mask=(row < rows)[:, None] & (j < num_k)[None, :], other=0.0)
         if tl.sum(tl.sum((p != 0.0).to(tl.int32), 1), 0) > 0:  # NaN counts
             v = load_values(head, first_key, FLAGS)
+            if IS_REPAIR:
+                v, marks = split(v)
+                found = add_marks(found, p, marks, FLAGS.precision)
             acc = dot(narrow(p, v.dtype), v, acc, FLAGS.precision)
-    num_groups = tl.num_programs(0) // num_slices
-    parts += (part.to(tl.int64) * num_groups + bg) * rows * head.dim_v
+    if IS_REPAIR:
+        acc = with_marks(acc, found)
+    parts += part_start(part, num_slices, bg, rows, head)
     at = (row * head.dim_v)[:, None] + x[None, :]
     tl.store(parts + at, acc, mask=(row < rows)[:, None] & (x < head.dim_v)[None, :])
 
@@ -205,8 +226,10 @@ def attention_decode(problem: AttentionProblem) -> Tensor:
     slice_blocks = triton.cdiv(blocks, _num_slices(device, b * g, blocks))
     slices = triton.cdiv(blocks, slice_blocks)
     parts = torch.empty(slices, b, h, q, e, dtype=torch.float32, device=device)
-    values: tuple[Any, ...] = (weights, encode(slice_blocks), parts)
-    launch.run(values_kernel, slices * b * g, *call.arguments, *values, **constants)
+    run = functools.partial(launch.run, values_kernel, slices * b * g, *call.arguments, weights)
+    run(encode(slice_blocks), parts, IS_REPAIR=False, **constants)
+    constants |= {"FLAGS": flags._replace(block_n=16), "warps": 8, "stages": 1}
+    run(encode(slice_blocks * flags.block_n // 16), parts, IS_REPAIR=True, **constants)
     output = parts.sum(0).to(query.dtype)
     return output if problem.cu_seq_q is None else _packed_rows(output, problem)
 

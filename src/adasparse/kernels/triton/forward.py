@@ -224,6 +224,25 @@ def threshold_kernel(
 
 
 @triton.jit
+def first_order(acc, acc_sigma, total, slope, eps, KIND: tl.constexpr):
+    """Output corrected to first order, and values averaged with weights sigma, from the sums.
+
+    p(c + delta) = p - sigma delta + O(delta^2), and this delta makes the sum 1. Above alpha = 2
+    sigma is no good near the edge of the support: weights are divided by their sum there, and the
+    average is zero.
+    """
+    is_dead = slope == 0.0
+    safe = tl.where(is_dead, 1.0, slope)
+    delta = tl.where(is_dead, 0.0, (total - 1.0) / safe)
+    if KIND >= GENERAL:
+        is_steep = eps > 1.0
+        acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
+        delta = tl.where(is_steep, 0.0, delta)
+        acc_sigma = tl.where(is_steep[:, None], 0.0, acc_sigma)  # float16 may have overflowed
+    return acc - delta[:, None] * acc_sigma, acc_sigma / safe[:, None]
+
+
+@triton.jit
 def output_kernel(
     inputs, sizes, strides, factors, normalizers, words, out, mean,
     FLAGS: tl.constexpr, IS_SAVED: tl.constexpr,
@@ -285,25 +304,16 @@ def output_kernel(
                     sigma = tl.where(keep, sigma * factors.keep, 0.0)
                 acc = dot(narrow(p, v.dtype), v, acc, FLAGS.precision)
                 acc_sigma = dot(narrow(sigma, v.dtype), v, acc_sigma, FLAGS.precision)
-    is_dead = slope == 0.0
-    safe = tl.where(is_dead, 1.0, slope)
-    # p(c + delta) = p - sigma delta + O(delta^2), and this delta makes the sum 1
-    delta = tl.where(is_dead, 0.0, (total - 1.0) / safe)
-    if FLAGS.kind >= GENERAL:  # above alpha = 2 sigma is no good near the edge
-        is_steep = eps > 1.0
-        acc = acc / tl.where(is_steep & (slope != 0.0), total, 1.0)[:, None]
-        delta = tl.where(is_steep, 0.0, delta)
-        acc_sigma = tl.where(is_steep[:, None], 0.0, acc_sigma)  # float16 may have overflowed
     at = first_row(head, task.bh, FLAGS) * head.dim_v
-    acc -= delta[:, None] * acc_sigma
+    acc, average = first_order(acc, acc_sigma, total, slope, eps, FLAGS.kind)
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
     if IS_SAVED:
+        is_dead = slope == 0.0
         step = newton_step(tl.where(is_dead, 1.0, total), slope, eps, FLAGS.kind)
         if FLAGS.kind >= GENERAL:
             step = tl.where(eps > 1.0, 0.0, step)
         tl.store(normalizers + rows, c + tl.where(is_dead, 0.0, step) / head.unit, mask=exists)
-        acc_sigma = acc_sigma / safe[:, None]
-        store_rows(mean + at, acc_sigma, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
+        store_rows(mean + at, average, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
 
 
 @triton.jit
@@ -359,9 +369,9 @@ def softmax_kernel(
     store_rows(out + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
     if IS_SAVED:
         store_rows(mean + at, acc, first, head.num_q, head.dim_v, FLAGS.block_m, FLAGS.e)
-        c = tl.where(is_dead, NOWHERE, top + tl.log(safe) / head.unit)
-        tl.store(normalizers + rows, c, mask=i < head.num_q)
-        words = words_of(words, task, size(sizes.num_k), FLAGS)
-        for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
-            word = low_bits(blocks.stop - w * 32) & ~low_bits(blocks.first - w * 32)
-            tl.store(words + w, word)
+    c = tl.where(is_dead, NOWHERE, top + tl.log(safe) / head.unit)
+    tl.store(normalizers + rows, c, mask=i < head.num_q)
+    words = words_of(words, task, size(sizes.num_k), FLAGS)
+    for w in range(blocks.first // 32, (blocks.stop + 31) // 32):
+        word = low_bits(blocks.stop - w * 32) & ~low_bits(blocks.first - w * 32)
+        tl.store(words + w, word)

@@ -87,6 +87,25 @@ def page_stride(strides, IS_ALIGNED: tl.constexpr):
 
 
 @triton.jit
+def head_options(inputs, factors, h, FLAGS: tl.constexpr):
+    """ALiBi slope, unit of the scores, ``softcap`` and score of the sink, in that unit."""
+    slope = 0.0
+    if FLAGS.has_slopes:
+        slope = tl.load(inputs.slopes + h)
+    unit = 1.0
+    if FLAGS.is_raw:
+        unit = factors.scale
+    softcap = 0.0
+    if FLAGS.has_softcap:
+        softcap = factors.softcap
+    sink = 0.0
+    if FLAGS.has_sinks:
+        sink = tl.load(inputs.sinks + h)
+        sink = tl.where(sink < 0.5 * MASKED, MASKED, sink / unit)
+    return slope, unit, softcap, sink
+
+
+@triton.jit
 def open_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
     """Look up head ``h`` of sequence ``b``, both in 64 bits."""
     if FLAGS.is_packed:
@@ -104,21 +123,10 @@ def open_plain_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr):
     absent = num_k
     if FLAGS.has_lengths:
         end = tl.minimum(num_k, tl.load(inputs.lengths + b).to(tl.int32))
-    slope = 0.0
-    if FLAGS.has_slopes:
-        slope = tl.load(inputs.slopes + h)
     mask = absent
     if FLAGS.mask != 0:
         mask = inputs.mask + (b * decode(strides.mask[0]) + h * decode(strides.mask[1]))
-    unit = 1.0
-    if FLAGS.is_raw:
-        unit = factors.scale
-    softcap = absent
-    if FLAGS.has_softcap:
-        softcap = factors.softcap
-    sink = absent
-    if FLAGS.has_sinks:
-        sink = load_sink(inputs, h, unit)
+    slope, unit, softcap, sink = head_options(inputs, factors, h, FLAGS)
     value = inputs.value
     if value is None:
         value = absent
@@ -202,18 +210,7 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
         key_row = kv_head * decode(sizes.total_k) + first_k
     if FLAGS.has_lengths:
         num_k = tl.minimum(num_k, tl.load(inputs.lengths + b).to(tl.int32))
-    slope = 0.0
-    if FLAGS.has_slopes:
-        slope = tl.load(inputs.slopes + h)
-    unit = 1.0
-    if FLAGS.is_raw:
-        unit = factors.scale
-    softcap = absent
-    if FLAGS.has_softcap:
-        softcap = factors.softcap
-    sink = absent
-    if FLAGS.has_sinks:
-        sink = load_sink(inputs, h, unit)
+    slope, unit, softcap, sink = head_options(inputs, factors, h, FLAGS)
     position = num_k - num_q
     return Head(
         query,
@@ -245,13 +242,6 @@ def open_packed_head(inputs, sizes, strides, factors, b, h, FLAGS: tl.constexpr)
         key_page,
         value_page,
     )
-
-
-@triton.jit
-def load_sink(inputs, h, unit):
-    """Score of the sink of head ``h`` in the unit of the scores."""
-    sink = tl.load(inputs.sinks + h)
-    return tl.where(sink < 0.5 * MASKED, MASKED, sink / unit)
 
 
 @triton.jit
