@@ -42,15 +42,6 @@ constexpr int64_t kSampledVectors = 8;
 // save the steps that follow.
 constexpr double kGuessSlack = 0.03;
 
-// Normalizers are predicted from this many rows on (trend.h), until more predictions than this were
-// too high; the weight of a row next to that of the row after it; the share of the mean deviation
-// that deviations have to differ by to give a slope; how many mean errors, and the first guess of
-// their square, predictions stay below the line. 48 rows of 512 to 4096 normal scores: of 46
-// predictions one or none is too high from alpha 1.05 to 1.25, and solving takes 0.6 to 0.85 of the
-// time.
-constexpr int kTrendRows = 2, kTrendMisses = 2;
-constexpr double kTrendDecay = 0.9, kTrendRidge = 1e-4, kTrendMargin = 2, kTrendError = 0.02;
-
 // Weights, and rows, whose gradients are computed together in the backward pass of the row
 // operator, and the share of weights of a row that are not zero up to which they are packed first:
 // at 0.75, packing costs what it saves.

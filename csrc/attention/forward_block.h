@@ -97,8 +97,6 @@ struct ForwardBlock {
   int64_t limit;        // of its size
   bool is_whole;        // whether rows are multiplied as they are: no support is saved
   KnownScores<T> known = {};
-  double trend_alpha = 0;  // alpha of the rows that `trend` is of
-  Trend trend = {};
 
   // Scores of queries [i, i + rows) for keys [first, first + n), see score_strip.
   void score(int64_t i, int64_t rows, int64_t first, int64_t n, T* scores, int64_t stride) const {
@@ -283,8 +281,7 @@ struct ForwardBlock {
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
       if (a.in.sinks) row[n] = sink();
-      const SolvedRow solved = solve_row(map, row, all, work.solver.get(), work.row.get(),
-                                         -std::numeric_limits<double>::infinity(), &trend);
+      const SolvedRow solved = solve_row(map, row, all, work.solver.get(), work.row.get());
       write_weights(map, row, all, solved, work.row.get(), row);
       save_state(i + r, solved.normalizer);
       if (a.in.sinks) save_sink(i + r, row[n]);
@@ -559,8 +556,6 @@ struct ForwardBlock {
   }
 
   void run_strip(int64_t i, int64_t rows, double alpha) {
-    if (alpha != trend_alpha) trend = {};
-    trend_alpha = alpha;
     const Columns columns = columns_of(a.in, head.length, i, rows);
     const int64_t n = columns.count;
     // Alone, a sink takes all, unless the head has none.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "entmax/normalizer.h"
-#include "entmax/trend.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -21,10 +20,7 @@ class WholePowers {
   static constexpr double kLeast = 1. / 64;  // below this eps, c of softmax is close enough
 
   explicit WholePowers(double eps)
-      : eps_(eps),
-        first_(static_cast<int>(1 / eps) - 1),
-        part_(float(1 / eps - first_ - 1)),
-        enough_(larger(0.2f, smaller(0.6f, 0.04f / float(eps)))) {
+      : eps_(eps), first_(static_cast<int>(1 / eps) - 1), part_(float(1 / eps - first_ - 1)) {
     for (int i = 0; i < 4; ++i) {
       mass_[i] = slope_[i] = 1;  // Lagrange's weights
       for (int j = 0; j < 4; ++j) {
@@ -53,7 +49,7 @@ class WholePowers {
       mass -= kAbove;
       const FloatVector power = exp(FloatVector{mass - slope, -eps * mass});
       guess.c += static_cast<double>(power[0] * (1 - power[1]) / eps);
-      if (!(mass > enough_)) break;
+      if (!(mass > kEnough)) break;
     }
     return guess;
   }
@@ -76,13 +72,14 @@ class WholePowers {
       }
       const V next = c + exp(mass - slope) * (1 - exp(-eps * mass)) / eps;
       c = select(is_left, max(next, V{}), c);
-      is_left = is_left & greater(mass, broadcast<T>(T(enough_)));
+      is_left = is_left & greater(mass, broadcast<T>(T(kEnough)));
     }
     return c;
   }
 
  private:
   static constexpr int kSteps = 8;        // 2 or 3 are the rule
+  static constexpr float kEnough = 0.2f;  // of log F: one more step leaves a hundredth of it
   static constexpr float kAbove = 5e-4f;  // moves of p lower the sum to one, they cannot raise it
   static constexpr float kLanesAbove = 1e-3f;  // all lanes have to end up above one
   static constexpr float kSure = 1e-3f;        // above the rounding errors of log F
@@ -172,7 +169,6 @@ class WholePowers {
   int first_, squarings_ = 0;  // the lowest x, and how often t is squared on the way to it
   float part_;                 // of the way from the second x to the third that 1/eps is at
   float mass_[4], slope_[4];
-  float enough_;  // of log F: one more step leaves a hundredth of it, or less
 };
 
 // c falls as alpha grows: the cheap maps of 1.5 and 2 give lower bounds of it.
@@ -200,23 +196,6 @@ Guess guess_row(const T* row, int64_t n, double eps, const RowMaximum<T>& top, T
   const WholePowers powers(eps);
   return start.packed < 0 ? powers.rise(row, n, top.max, start)
                           : powers.rise(scratch, start.packed, T(0), start);
-}
-
-// The same by the trend of the rows before this one, if that gives a lower bound.
-template <class T>
-Guess guess_row(const T* row, int64_t n, double eps, const RowMaximum<T>& top, T* scratch,
-                Trend& trend) {
-  trend.read(row, n);
-  const double c = trend.below() - static_cast<double>(top.max);
-  if (c > 0 && c < 1 / eps) {
-    const Guess start{0, c, pack_few_candidates(row, n, top.max, eps, c, scratch)};
-    const WholePowers powers(eps);
-    const Guess guess = start.packed < 0 ? powers.rise(row, n, top.max, start)
-                                         : powers.rise(scratch, start.packed, T(0), start);
-    if (guess.bound > 0) return guess;
-    trend.miss();
-  }
-  return guess_row(row, n, eps, top, scratch);
 }
 
 }  // namespace ADASPARSE_ISA

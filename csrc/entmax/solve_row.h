@@ -18,29 +18,22 @@ double move_row(const Map& map, const T* row, int64_t n, T max, double c, double
   using X = Two<Vec<T>>;
   constexpr int width = Lanes<T>::count;
   const Origin<T> origin = origin_of<T>(map, static_cast<double>(max), c);
-  const X shift = all<X>(origin.shift), base = map.base(all<X>(0), all<X>(origin.at));
+  const X shift = all<X>(origin.shift), at = all<X>(origin.at);
   const X move = all<X>(static_cast<T>(delta));
-  const T eps = static_cast<T>(map.eps());
   double total = 0;
-  const auto move_all = [&](auto may_be_far) {
-    for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
-      X mass = all<X>(0);
-      T* out = weights + begin;
-      for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
-        const X t = (s - shift) * eps + base;
-        const X p{load_first(out + j, count, T(0)),
-                  count > width ? load_first(out + j + width, count - width, T(0)) : Vec<T>{}};
-        const X moved = moved_weight<may_be_far>(p, t, move, map.eps());
-        mass = mass + moved;
-        store_two(out + j, moved, count);
-      });
-      total += sum_two<T>(mass);
+  for_each_chunk<T>(n, [&](int64_t begin, int64_t size) {
+    X mass = all<X>(0);
+    T* out = weights + begin;
+    for_each_two(row + begin, size, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
+      const X t = map.base(s - shift, at);
+      const X p{load_first(out + j, count, T(0)),
+                count > width ? load_first(out + j + width, count - width, T(0)) : Vec<T>{}};
+      const X moved = moved_weight(p, t, move, map.eps());
+      mass = mass + moved;
+      store_two(out + j, moved, count);
     });
-  };
-  if (may_be_far(delta, map.eps()))
-    move_all(std::true_type{});
-  else
-    move_all(std::false_type{});
+    total += sum_two<T>(mass);
+  });
   return total;
 }
 
@@ -61,12 +54,10 @@ struct SolvedRow {
 };
 
 // Solves one row. `scratch` holds n + two vectors. For maps that are expensive to evaluate, p at c
-// goes to `weights` unless that is null. `known` is a lower bound of max + c, if there is one, and
-// `trend` that of the rows before this one, for maps that are expensive to evaluate.
+// goes to `weights` unless that is null. `known` is a lower bound of max + c, if there is one.
 template <class T, class Map>
 SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weights,
-                    double known = -std::numeric_limits<double>::infinity(),
-                    Trend* trend = nullptr) {
+                    double known = -std::numeric_limits<double>::infinity()) {
   const RowMaximum<T> top(row, n);
   Normalizer out{static_cast<double>(top.max), 0, 1};
   if (!out.is_regular()) return {out, false};
@@ -81,14 +72,12 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
     return {out, weights != nullptr};
   } else {
     const bool is_convex = eps > 0 && eps <= 1;
-    if (Map::kIsCheap || !is_convex || eps < WholePowers::kLeast) trend = nullptr;
     Guess guess;
     if (is_convex) {
       if constexpr (Map::kIsCheap)
         guess.bound = guess.c = known > out.max ? known - out.max : bound_from_best(map, top);
       else
-        guess = trend ? guess_row(row, n, eps, top, scratch, *trend)
-                      : guess_row(row, n, eps, top, scratch);
+        guess = guess_row(row, n, eps, top, scratch);
     }
     const T* values = row;
     T shift = top.max;
@@ -154,7 +143,6 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       unpack_weights(row, n, top.max, eps, guess.bound, weights, count, weights);
     out.c = c;
     out.scale = 1 / sums.mass;
-    if (trend) trend->add(out.max + c, sums.slope);
     return {out, weights != nullptr};
   }
 }
@@ -181,7 +169,7 @@ int64_t last_in_support(const T* scores, int64_t count, double eps, double& mass
 // Newton's steps from above, where the scores above are taken at the edge, never pass the root.
 template <class T>
 SolvedRow solve_row(const SteepMap<T>& map, const T* row, int64_t n, T* scratch, T*,
-                    double = -std::numeric_limits<double>::infinity(), Trend* = nullptr) {
+                    double = -std::numeric_limits<double>::infinity()) {
   const RowMaximum<T> top(row, n);
   Normalizer out{static_cast<double>(top.max), 0, 1};
   if (!out.is_regular()) return {out, false};

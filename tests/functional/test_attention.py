@@ -67,21 +67,6 @@ def test_a_tenth_to_a_half_of_the_weights(alpha, is_causal):
     check(*tensors(1, 1, 140, 530, 16, e=7), scale=0.05, dropout_p=0.2, **options)
 
 
-@pytest.mark.parametrize("alpha", [1.05, 1.18, 1.3])
-def test_rows_unlike_those_before_them(alpha):
-    # The normalizer of a row is predicted from the mean and the spread of its scores.
-    query, key, value = tensors(1, 2, 100, 300, 16)
-    spread = randn((100, 1), seed=6).exp()
-    spread[50:60] = 1e-3
-    shift = randn((100, 300), seed=7) * 0.1 + 20 * randn((100, 1), seed=8)
-    shift[~bool_mask((100, 300), share=0.9)] = -torch.inf
-    shift[70:80, 3:] = -torch.inf
-    exponent = torch.tensor(alpha, dtype=torch.float64)
-    check(query * spread, key, value, attn_mask=shift, alpha=exponent, backends=BACKENDS)
-    equal = query[:, :, :1].repeat(1, 1, 100, 1)
-    check(equal, key, value, alpha=exponent, backends=BACKENDS)
-
-
 @pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
 def test_first_rows_of_a_causal_map_do_not_make_it_dense():
     # They have next to nothing to leave out; all heads were once computed as dense for it.
