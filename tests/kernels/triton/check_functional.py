@@ -115,11 +115,12 @@ def test_compiled_number_above_two_is_computed_by_pytorch(monkeypatch):
 @pytest.mark.parametrize(
     "alpha",
     [
-        pytest.param(torch.tensor([1.0, 9.0, 1.3, 9.0])[::2], marks=pytest.mark.slow),
+        torch.tensor([1.0, 9.0, 1.3, 9.0])[::2],
         torch.linspace(1, 2, 36).reshape(1, 9, 2, 2).permute(3, 2, 1, 0),
     ],
     ids=["every second", "permuted"],
 )
+@pytest.mark.slow
 def test_operator_takes_alpha_of_any_strides(monkeypatch, alpha):
     monkeypatch.delitem(BACKENDS, "cpu")
     query, key, value = leaves((2, 2, 9, 8), (2, 2, 12, 8), (2, 2, 12, 8))

@@ -55,7 +55,9 @@ def test_no_supported_block_is_missing(seed, alpha, spread, is_causal):
     assert mask_bits(saved.words, wanted.shape[-1])[wanted].all()
 
 
-@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
+@pytest.mark.parametrize(
+    "alpha", [1.3, *(pytest.param(x, marks=pytest.mark.slow) for x in (1.5, 2.0))]
+)
 def test_one_bit_where_one_block_holds_everything(alpha):
     problem, _ = make(h=1, alpha=alpha, q=64, k=64 * 40, spread=0.1)
     _, n = blocks_of(problem)
