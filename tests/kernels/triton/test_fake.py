@@ -49,8 +49,8 @@ def test_export_traces_the_operators():
     assert_traced(program.graph)
 
 
-@pytest.mark.parametrize("alpha", [1.5, 2.5])
-def test_compile_traces_a_number_for_alpha(alpha):
+def compiled(function):
+    """Output and graph of a function of fake tensors that is compiled whole."""
     graphs = []
 
     def keep(module, inputs):
@@ -59,24 +59,19 @@ def test_compile_traces_a_number_for_alpha(alpha):
 
     torch._dynamo.reset()
     with FakeTensorMode(), torch.no_grad():
-        function = torch.compile(
-            lambda *x: entmax_attention(*x, alpha=alpha), fullgraph=True, backend=keep
-        )
-        output = function(*fake_tensors()[:3])
+        output = torch.compile(function, fullgraph=True, backend=keep)(*fake_tensors())
+    (graph,) = graphs
+    return output, graph
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.5])
+def test_compile_traces_a_number_for_alpha(alpha):
+    output, graph = compiled(lambda *x: entmax_attention(*x[:3], alpha=alpha))
     assert output.shape == (2, 4, 16, 8) and output.device.type == "cuda"
-    assert any("adasparse.entmax_attention" in name for name in operators(graphs[0]))
+    assert any("adasparse.entmax_attention" in name for name in operators(graph))
 
 
 def test_compile_traces_the_operators_in_one_graph():
-    graphs = []
-
-    def keep(module, inputs):
-        graphs.append(module.graph)
-        return module.forward
-
-    torch._dynamo.reset()
-    with FakeTensorMode(), torch.no_grad():
-        output = torch.compile(Attention(), fullgraph=True, backend=keep)(*fake_tensors())
+    output, graph = compiled(Attention())
     assert output.shape == (2, 4, 16, 8) and output.device.type == "cuda"
-    (graph,) = graphs
     assert_traced(graph)
