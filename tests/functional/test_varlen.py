@@ -343,6 +343,17 @@ def test_higher_derivatives_and_transforms():
     torch.testing.assert_close(many[1], run(2 * plain[0], *plain[1:]))
 
 
+def assert_same(found, wanted, leaves):
+    """Outputs and their gradients agree."""
+    torch.testing.assert_close(found, wanted)
+    for a, b in zip(
+        torch.autograd.grad(found.sin().sum(), leaves),
+        torch.autograd.grad(wanted.sin().sum(), leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compiles_in_one_graph(backend):
     x = [t.requires_grad_() for t in packed_tensors(MORE_KEYS)]
@@ -360,13 +371,7 @@ def test_compiles_in_one_graph(backend):
     leaves = [*x, options["sinks"]]
     wanted = entmax_attention_varlen(*x, **options)
     found = compiled(*x, **options)
-    torch.testing.assert_close(found, wanted)
-    for a, b in zip(
-        torch.autograd.grad(found.sin().sum(), leaves),
-        torch.autograd.grad(wanted.sin().sum(), leaves),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
+    assert_same(found, wanted, leaves)
 
 
 def test_one_graph_serves_batches_of_any_sizes():
@@ -380,13 +385,7 @@ def test_one_graph_serves_batches_of_any_sizes():
         given = (offsets(lengths), offsets(lengths), max(lengths), max(lengths))
         found = compiled(*x, *given, is_causal=True)
         wanted = entmax_attention_varlen(*x, *given, is_causal=True)
-        torch.testing.assert_close(found, wanted)
-        for a, b in zip(
-            torch.autograd.grad(found.sin().sum(), x),
-            torch.autograd.grad(wanted.sin().sum(), x),
-            strict=True,
-        ):
-            torch.testing.assert_close(a, b)
+        assert_same(found, wanted, x)
         counts.add(counter.frame_count)
     assert len(counts) == 1
 
