@@ -40,6 +40,14 @@ ADASPARSE_INLINE void with_count(int64_t count, const Body& body) {
     with_count<Max - 1>(count, body);
 }
 
+// Calls body(size, first) for tiles of Most rows, and for one of those that are left.
+template <int Most, class Body>
+ADASPARSE_INLINE void for_each_row_tile(int64_t rows, const Body& body) {
+  int64_t i = 0;
+  for (; i + Most <= rows; i += Most) body(std::integral_constant<int, Most>{}, i);
+  if (i < rows) with_count<Most - 1>(rows - i, [&](auto m) { body(m, i); });
+}
+
 // Calls body(size, offset) for tiles of 8, 4, 2 or 1 vectors, at most `widest`, that make up
 // `count`.
 template <class Body>
@@ -51,49 +59,72 @@ ADASPARSE_INLINE void for_each_tile(int64_t count, int64_t widest, const Body& b
   for (; at < count; ++at) body(std::integral_constant<int, 1>{}, at);
 }
 
+// A stride of one that the compiler knows, which leaves it more registers for addresses.
+using One = std::integral_constant<int64_t, 1>;
+
 // sum[i] += sum_t a[i, t] b[t], for M rows i and rows b[t] of N vectors.
-template <int M, int N, class T, class IO>
-ADASPARSE_INLINE void multiply(const T* a, int64_t a_row, int64_t a_step, const IO* b,
-                               int64_t b_step, int64_t steps, Vec<T> (&sum)[M][N]) {
+template <int M, int N, class T, class IO, class Row, class Step>
+ADASPARSE_INLINE void multiply(const T* a, Row a_row, Step a_step, const IO* b, int64_t b_step,
+                               int64_t steps, Vec<T> (&sum)[M][N]) {
   constexpr int width = Lanes<T>::count;
   for (int64_t t = 0; t < steps; ++t) {
     Vec<T> right[N];
+#pragma GCC unroll 4
     for (int x = 0; x < N; ++x) right[x] = load_wide(b + t * b_step + x * width);
 #pragma GCC unroll 12
     for (int i = 0; i < M; ++i) {
       const Vec<T> left = broadcast(a[i * a_row + t * a_step]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int x = 0; x < N; ++x) sum[i][x] += left * right[x];
     }
   }
 }
 
-// c (rows, columns) += a (rows, steps) b (steps, columns); columns is a multiple of a vector. a is
-// read with strides, so that it may be transposed.
-template <class T, class IO>
-void add_product(const T* a, int64_t a_row, int64_t a_step, const IO* b, int64_t b_row, T* c,
+// Calls body(sum, row, vector) for every vector of a tile. Unrolled, so that tiles stay in
+// registers.
+template <int M, int N, class T, class Body>
+ADASPARSE_INLINE void for_each_sum(Vec<T> (&sum)[M][N], const Body& body) {
+#pragma GCC unroll 12
+  for (int r = 0; r < M; ++r)
+#pragma GCC unroll 4
+    for (int x = 0; x < N; ++x) body(sum[r][x], r, x);
+}
+
+// Columns [j, j + N vectors) of add_product, in tiles of up to Most rows.
+template <int Most, int N, class T, class IO, class Row, class Step>
+void add_columns(const T* a, Row a_row, Step a_step, const IO* b, int64_t b_row, T* c,
+                 int64_t c_row, int64_t rows, int64_t steps) {
+  constexpr int width = Lanes<T>::count;
+  for_each_row_tile<Most>(rows, [&](auto m, int64_t i) ADASPARSE_INLINE_BODY {
+    constexpr int M = decltype(m)::value;
+    Vec<T> sum[M][N];
+    T* to = c + i * c_row;
+    for_each_sum<M, N, T>(sum, [&](Vec<T>& v, int r, int x)
+                                   ADASPARSE_INLINE_BODY { v = load(to + r * c_row + x * width); });
+    multiply<M, N>(a + i * a_row, a_row, a_step, b, b_row, steps, sum);
+    for_each_sum<M, N, T>(sum, [&](Vec<T> v, int r, int x)
+                                   ADASPARSE_INLINE_BODY { store(to + r * c_row + x * width, v); });
+  });
+}
+
+// c (rows, columns) += a (rows, steps) b (steps, columns); columns is a multiple of a vector. One
+// of the strides of a is One: the other way round it is transposed.
+template <class T, class IO, class Row, class Step>
+void add_product(const T* a, Row a_row, Step a_step, const IO* b, int64_t b_row, T* c,
                  int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
   constexpr int width = Lanes<T>::count;
-  const auto tile = [&](auto m, auto n, int64_t i, int64_t j) {
-    constexpr int M = decltype(m)::value, N = decltype(n)::value;
-    Vec<T> sum[M][N];
-    T* to = c + i * c_row + j;
-    for (int r = 0; r < M; ++r)
-      for (int x = 0; x < N; ++x) sum[r][x] = load(to + r * c_row + x * width);
-    multiply<M, N>(a + i * a_row, a_row, a_step, b + j, b_row, steps, sum);
-    for (int r = 0; r < M; ++r)
-      for (int x = 0; x < N; ++x) store(to + r * c_row + x * width, sum[r][x]);
-  };
-  for (int64_t i = 0; i < rows; i += kTileRows)
-    with_count<kTileRows>(rows - i, [&](auto m) {
-      int64_t j = 0;
-      for (; j + 2 * width <= columns; j += 2 * width)
-        tile(m, std::integral_constant<int, 2>{}, i, j);
-      if (j < columns) tile(m, std::integral_constant<int, 1>{}, i, j);
-    });
+  int64_t j = 0;
+  // Half as many rows, but rows of b are read once.
+  if constexpr (kTileRows == 12)
+    for (; j + 4 * width <= columns; j += 4 * width)
+      add_columns<kTileRows / 2, 4>(a, a_row, a_step, b + j, b_row, c + j, c_row, rows, steps);
+  for (; j + 2 * width <= columns; j += 2 * width)
+    add_columns<kTileRows, 2>(a, a_row, a_step, b + j, b_row, c + j, c_row, rows, steps);
+  if (j < columns)
+    add_columns<kTileRows, 1>(a, a_row, a_step, b + j, b_row, c + j, c_row, rows, steps);
 }
-template <class T>
-void add_product(const T* a, int64_t a_row, int64_t a_step, const Rows<T>& b, T* c, int64_t c_row,
+template <class T, class Row, class Step>
+void add_product(const T* a, Row a_row, Step a_step, const Rows<T>& b, T* c, int64_t c_row,
                  int64_t rows, int64_t columns, int64_t steps) {
   with_elements(b, [&](const auto* from) {
     add_product(a, a_row, a_step, from, b.stride, c, c_row, rows, columns, steps);
@@ -102,7 +133,7 @@ void add_product(const T* a, int64_t a_row, int64_t a_step, const Rows<T>& b, T*
 
 // The same, but a factor of zero adds nothing, whatever it is multiplied with.
 template <class T>
-void add_product_of_support(const T* a, int64_t a_row, int64_t a_step, const Rows<T>& b, T* c,
+void add_product_of_support(const T* a, int64_t a_row, One a_step, const Rows<T>& b, T* c,
                             int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
   with_elements(b, [&](const auto* from) {
     for (int64_t i = 0; i < rows; ++i)
@@ -142,16 +173,16 @@ void multiply_panels(const T* a, int64_t a_row, const T* panels, int64_t d, T fa
   constexpr int width = Lanes<T>::count;
   const Vec<T> factors = broadcast(factor);
   for (int64_t p = 0; p < count; ++p)
-    for (int64_t i = 0; i < rows; i += kTileRows)
-      with_count<kTileRows>(rows - i, [&](auto m) {
-        constexpr int M = decltype(m)::value;
-        Vec<T> sum[M][2] = {};
-        multiply<M, 2>(a + i * a_row, a_row, int64_t{1}, panels + p * d * kPanel<T>, kPanel<T>, d,
-                       sum);
-        for (int r = 0; r < M; ++r)
-          for (int x = 0; x < 2; ++x)
-            store(c + (i + r) * c_row + p * kPanel<T> + x * width, sum[r][x] * factors);
+    for_each_row_tile<kTileRows>(rows, [&](auto m, int64_t i) ADASPARSE_INLINE_BODY {
+      constexpr int M = decltype(m)::value;
+      Vec<T> sum[M][2];
+      for_each_sum<M, 2, T>(sum, [](Vec<T>& v, int, int) ADASPARSE_INLINE_BODY { v = Vec<T>{}; });
+      multiply<M, 2>(a + i * a_row, a_row, One{}, panels + p * d * kPanel<T>, kPanel<T>, d, sum);
+      T* to = c + i * c_row + p * kPanel<T>;
+      for_each_sum<M, 2, T>(sum, [&](Vec<T> v, int r, int x) ADASPARSE_INLINE_BODY {
+        store(to + r * c_row + x * width, v * factors);
       });
+    });
 }
 
 // c (n) = factor times the dot products of a (d) with rows (n, d): where packing would not pay.

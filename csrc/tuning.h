@@ -140,9 +140,10 @@ constexpr int64_t kSumTasks = 16, kSumBytes = int64_t{1} << 18;
 constexpr int64_t kTileKeys = 256, kTileEntries = 8;
 // Rows of a tile, and entries of a row, that are fetched ahead of their use.
 constexpr int64_t kRowsAhead = 3, kEntriesAhead = 4;
-// Dense heads: at least this many queries per chunk, the number of chunks wanted over all heads,
-// and the bytes that their sums may take where possible.
-constexpr int64_t kChunkRows = 240, kDenseTasks = 64, kChunkBytes = int64_t{1} << 27;
+// Dense heads: up to this many queries per chunk if that leaves no more chunks over all heads than
+// the second number, and the bytes that their sums may take where possible. Half as many queries
+// leave twice the sums to clear and to add up.
+constexpr int64_t kChunkRows = 480, kDenseTasks = 64, kChunkBytes = int64_t{1} << 27;
 
 // ---------------------------------------------------------------- memory
 

@@ -18,13 +18,13 @@ struct DenseBackward {
 
   struct Work {
     explicit Work(const BackwardRows<T>& of)
-        : columns(most_columns(of.in, kStripRows) + (of.in.sinks ? kColumns : 0)),
-          weights(kStripRows * columns),
-          gradients(kStripRows * columns),
-          row(columns + 4 * Lanes<T>::count),
+        : stride(most_columns(of.in, kStripRows) + (of.in.sinks ? kColumns : 0) + kRowPadding),
+          weights(kStripRows * stride),
+          gradients(kStripRows * stride),
+          row(stride + 4 * Lanes<T>::count),
           sum(kStripRows * of.key.vectors() * Lanes<T>::count),
           grad(of.in.type, kStripRows, of.in.e) {}
-    int64_t columns;
+    int64_t stride;
     Scratch<T> weights, gradients, row, sum;
     WideRows<T> grad;
   };
@@ -33,7 +33,7 @@ struct DenseBackward {
   void run_rows(int64_t number, int64_t first, int64_t last, const T* key_panels,
                 const T* value_panels, Work& work, T* by_key, T* by_value) const {
     const Head<T> head = head_at(in, number, key_panels, rows.value);
-    const int64_t g = rows.group_of(number) % in.groups, stride = work.columns;
+    const int64_t g = rows.group_of(number) % in.groups, stride = work.stride;
     const int64_t key_size = rows.key.vectors() * Lanes<T>::count;
     const int64_t value_size = rows.value.vectors() * Lanes<T>::count;
     const T* panels = value_panels + rows.group_of(number) * panel_size<T>(in.k, in.e);
@@ -82,16 +82,16 @@ struct DenseBackward {
         const Rows<T> keys = rows.key.at(head.b, g).from(columns.first + j);
         const int64_t size = smaller(kChunkKeys, n - j);
         if (are_keys_finite)
-          add_product(gradients + j, stride, 1, keys, sum, key_size, count, key_size, size);
+          add_product(gradients + j, stride, One{}, keys, sum, key_size, count, key_size, size);
         else
-          add_product_of_support(gradients + j, stride, 1, keys, sum, key_size, count, key_size,
+          add_product_of_support(gradients + j, stride, One{}, keys, sum, key_size, count, key_size,
                                  size);
       }
       write_rows(in, sum, key_size, count, in.d, a.grad_query, head.b, head.h, i);
-      add_product(gradients, 1, stride, rows.query.at(head.b, head.h).from(i),
+      add_product(gradients, One{}, stride, rows.query.at(head.b, head.h).from(i),
                   by_key + columns.first * key_size, key_size, n, key_size, count);
-      add_product(weights, 1, stride, grads, by_value + columns.first * value_size, value_size, n,
-                  value_size, count);
+      add_product(weights, One{}, stride, grads, by_value + columns.first * value_size, value_size,
+                  n, value_size, count);
     }
   }
 
@@ -102,7 +102,8 @@ struct DenseBackward {
     const int64_t key_size = in.k * rows.key.vectors() * Lanes<T>::count;
     const int64_t value_size = in.k * rows.value.vectors() * Lanes<T>::count;
     const int64_t bytes = dense * (key_size + value_size) * static_cast<int64_t>(sizeof(T));
-    int64_t chunks = smaller((kDenseTasks + dense - 1) / dense, in.q / kChunkRows);
+    int64_t chunks =
+        smaller((kDenseTasks + dense - 1) / dense, (in.q + kChunkRows - 1) / kChunkRows);
     chunks = larger<int64_t>(1, smaller(chunks, kChunkBytes / larger<int64_t>(1, bytes)));
     if (rows.is_one_chunk()) chunks = 1;
     const int64_t chunk_rows = round_up((in.q + chunks - 1) / chunks, kStripRows);

@@ -97,11 +97,11 @@ struct WeightsBackward {
     }
     T* sum = work.by_query.get();
     fill(sum, count * key_size, T(0));
-    add_product(by_score, work.stride, 1, rows.key.at(b, g), sum, key_size, count, key_size, n);
+    add_product(by_score, work.stride, One{}, rows.key.at(b, g), sum, key_size, count, key_size, n);
     write_rows(in, sum, key_size, count, in.d, a.grad_query, b, h, first);
-    add_product(by_score, 1, work.stride, rows.query.at(b, h).from(first), work.by_key.get(),
+    add_product(by_score, One{}, work.stride, rows.query.at(b, h).from(first), work.by_key.get(),
                 key_size, n, key_size, count);
-    add_product(weights, 1, in.k, grads, work.by_value.get(), value_size, n, value_size, count);
+    add_product(weights, One{}, in.k, grads, work.by_value.get(), value_size, n, value_size, count);
   }
 
   void sparse_rows(int64_t b, int64_t h, int64_t first, int64_t count, Work& work) const {

@@ -23,7 +23,8 @@ template <class T>
 struct AttentionWork {
   explicit AttentionWork(const AttentionInput& in)
       : columns(most_columns(in, kStripRows) + (in.sinks ? kColumns : 0)),
-        scores(larger(strip_rows(in) * (larger(columns, kChunkKeys) + kRowPadding),
+        stride(columns + kRowPadding),
+        scores(larger(strip_rows(in) * larger(stride, kChunkKeys + kRowPadding),
                       kBlockRows * kLaneKeys)),
         values(strip_rows(in) * list_size()),
         indices(strip_rows(in) * list_size()),
@@ -38,11 +39,10 @@ struct AttentionWork {
   }
   AttentionWork(const AttentionWork&) = delete;
   AttentionWork& operator=(const AttentionWork&) = delete;
-  static constexpr int64_t kRowPadding = 16;
   static int64_t strip_rows(const AttentionInput& in) { return smaller(kStripRows, in.q); }
   int64_t list_size() const { return columns + 4 * Lanes<T>::count; }
 
-  int64_t columns;  // of a strip
+  int64_t columns, stride;  // of a strip, and from row to row of its scores
   Scratch<T> scores;
   Scratch<T> values;
   Scratch<int32_t> indices;
@@ -215,14 +215,14 @@ struct ForwardBlock {
     const bool in_place = is_in_place();
     T* sum = in_place ? out_of(i) : work.sum.get();
     const int64_t step = in_place ? view_of<T>(a.out).row : size;
-    const auto multiply_by = [&](void (&add)(const T*, int64_t, int64_t, const Rows<T>&, T*,
-                                             int64_t, int64_t, int64_t, int64_t)) {
+    const auto multiply_by = [&](void (&add)(const T*, int64_t, One, const Rows<T>&, T*, int64_t,
+                                             int64_t, int64_t, int64_t)) {
       for (int64_t r = 0; r < rows; ++r) fill(sum + r * step, size, T(0));
       for (int64_t j = 0; j < n; j += kChunkKeys)
-        add(weights + j, stride, 1, head.value.from(columns.first + j), sum, step, rows, size,
+        add(weights + j, stride, One{}, head.value.from(columns.first + j), sum, step, rows, size,
             smaller(kChunkKeys, n - j));
     };
-    multiply_by(add_product<T>);
+    multiply_by(add_product<T, int64_t, One>);
     if (!are_finite(sum, step, rows, size)) multiply_by(add_product_of_support<T>);
     if (!in_place) write_out(i, rows);
   }
@@ -276,7 +276,7 @@ struct ForwardBlock {
   template <class Map>
   void run_whole(const Map& map, int64_t i, int64_t rows, const Columns& columns, int64_t done) {
     T* scores = work.scores.get();
-    const int64_t stride = work.columns, n = columns.count, all = n + sinks();
+    const int64_t stride = work.stride, n = columns.count, all = n + sinks();
     score_rest(i, rows, columns, done);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = scores + r * stride;
@@ -292,8 +292,7 @@ struct ForwardBlock {
   // Scores of all columns from `done` on, row after row.
   void score_rest(int64_t i, int64_t rows, const Columns& columns, int64_t done) {
     for (int64_t j = done; j < columns.count; j += kChunkKeys)
-      score(i, rows, columns.first + j, chunk_size(columns, j), work.scores.get() + j,
-            work.columns);
+      score(i, rows, columns.first + j, chunk_size(columns, j), work.scores.get() + j, work.stride);
   }
   // Columns of the chunk of keys from column j on.
   static int64_t chunk_size(const Columns& columns, int64_t j) {
@@ -311,12 +310,12 @@ struct ForwardBlock {
     if (are_many) {
       score_rest(i, rows, columns, kChunkKeys);
       for (int64_t r = 0; r < rows; ++r)
-        candidates[r].take(scores + r * work.columns, round_up(n, kColumns), columns.first,
+        candidates[r].take(scores + r * work.stride, round_up(n, kColumns), columns.first,
                            map.eps());
       return;
     }
     for (int64_t r = 0; r < rows; ++r)
-      candidates[r].take(scores + r * work.columns, chunk_size(columns, 0), columns.first,
+      candidates[r].take(scores + r * work.stride, chunk_size(columns, 0), columns.first,
                          map.eps());
     for (int64_t j = kChunkKeys; j < n; j += kChunkKeys) {
       const int64_t first = columns.first + j, size = chunk_size(columns, j);
@@ -342,7 +341,7 @@ struct ForwardBlock {
     const T* queries = wide.read(head.query.from(i), rows, a.in.d);
     work.screen.start(queries, wide.stride, rows, a.in.d, static_cast<float>(a.in.scale),
                       head.coded.query_channel);
-    const T* scores = work.scores.get() + rows / 2 * work.columns;
+    const T* scores = work.scores.get() + rows / 2 * work.stride;
     if (is_tested && work.screen.count_unclear(head.coded, rows / 2, scores, kChunkKeys,
                                                columns.first, sample->cut) > limit)
       return false;
@@ -425,7 +424,7 @@ struct ForwardBlock {
       work.screen.template take<false>(head.coded, r, low, seen, first, mine);
   }
   // Rows do not begin on the same lines of the cache.
-  int64_t screened_stride() const { return smaller(work.columns, kScannedKeys) + work.kRowPadding; }
+  int64_t screened_stride() const { return smaller(work.columns, kScannedKeys) + kRowPadding; }
   void start_candidates(int64_t r) const {
     work.candidates[r].start(work.values.get() + r * work.list_size(),
                              work.indices.get() + r * work.list_size());
@@ -443,7 +442,7 @@ struct ForwardBlock {
         score(i, rows, columns.first + j, chunk_size(columns, j), scores, kChunkKeys);
       return true;
     }
-    const auto score_first = [&] { score(i, rows, columns.first, chunk, scores, work.columns); };
+    const auto score_first = [&] { score(i, rows, columns.first, chunk, scores, work.stride); };
     bool are_many = false, is_scored = false;
     // After a strip that was screened, the next of its head is without a sample.
     const bool is_alike = work.screened == head.number;
@@ -454,8 +453,8 @@ struct ForwardBlock {
     if (n > kChunkKeys && !is_scored) {
       // A sample: the first chunk of the row in the middle.
       const int64_t middle = rows / 2;
-      T* row = scores + middle * work.columns;
-      score(i + middle, 1, columns.first, chunk, row, work.columns);
+      T* row = scores + middle * work.stride;
+      score(i + middle, 1, columns.first, chunk, row, work.stride);
       start_candidates(middle);
       candidates[middle].take(row, chunk, columns.first, map.eps());
       const double share = static_cast<double>(candidates[middle].count) / kChunkKeys;

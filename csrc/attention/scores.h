@@ -13,6 +13,9 @@ namespace ADASPARSE_ISA {
 // Strips begin at a multiple of this many keys and are filled up with -inf to another: a multiple
 // of every panel.
 constexpr int64_t kColumns = 64;
+// Added to the stride of rows of scores: at a power of two they would fall on the same few lines of
+// the cache.
+constexpr int64_t kRowPadding = 16;
 static_assert(kColumns % kPanel<float> == 0 && kStripRows % kTileRows == 0);
 
 // One (batch, head), as the kernels read it.

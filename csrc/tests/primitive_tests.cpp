@@ -5,6 +5,7 @@
 #include "isa_tests.h"
 
 #include "loss.h"  // for all below it
+#include "matrix.h"
 
 namespace adasparse {
 namespace ADASPARSE_ISA {
@@ -355,6 +356,66 @@ void test_half(const Half& format, const char* name) {
   delete[] floats;
 }
 
+// Matrices of small whole numbers, whose products are exact in any order.
+template <class T>
+struct Numbers {
+  Numbers(Random& random, int64_t size) : data(size) {
+    for (int64_t i = 0; i < size; ++i) data.get()[i] = static_cast<T>(random.below(15) - 7);
+  }
+  Scratch<T> data;
+  T at(int64_t i) const { return data.get()[i]; }
+};
+
+// add_product of `a`, or of its transpose, and multiply_panels, for tiles that are full and not.
+template <class T>
+void test_products_of(Random& random, int64_t rows, int64_t vectors, int64_t steps) {
+  const int64_t columns = vectors * Lanes<T>::count, a_row = steps + 3, a_step = rows + 5;
+  const int64_t row = columns + 1, size = rows * row;
+  const Numbers<T> a(random, rows * a_row), transposed(random, steps * a_step);
+  const Numbers<T> b(random, steps * columns), old(random, size);
+  const Numbers<T> sum(random, size), by_transposed(random, size);
+  std::memcpy(sum.data.get(), old.data.get(), sizeof(T) * static_cast<size_t>(size));
+  std::memcpy(by_transposed.data.get(), old.data.get(), sizeof(T) * static_cast<size_t>(size));
+  add_product(a.data.get(), a_row, One{}, b.data.get(), columns, sum.data.get(), row, rows, columns,
+              steps);
+  add_product(transposed.data.get(), One{}, a_step, b.data.get(), columns, by_transposed.data.get(),
+              row, rows, columns, steps);
+  const int64_t panels = round_up(steps, kPanel<T>) / kPanel<T>, wide = panels * kPanel<T>;
+  const int64_t d = columns;  // of rows of b, as keys
+  Scratch<T> packed(panels * kPanel<T> * d), scores(rows * wide);
+  const Numbers<T> queries(random, rows * d);
+  pack_panels(b.data.get(), d, steps, d, packed.get());
+  multiply_panels(queries.data.get(), d, packed.get(), d, T(2), scores.get(), wide, rows, panels);
+  bool are_right = true;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < row; ++j) {
+      T exact = old.at(i * row + j), exact_transposed = exact;
+      for (int64_t t = 0; t < steps && j < columns; ++t) {
+        exact += a.at(i * a_row + t) * b.at(t * columns + j);
+        exact_transposed += transposed.at(t * a_step + i) * b.at(t * columns + j);
+      }
+      are_right &= sum.at(i * row + j) == exact;
+      are_right &= by_transposed.at(i * row + j) == exact_transposed;
+    }
+    for (int64_t j = 0; j < wide; ++j) {
+      T exact = 0;
+      for (int64_t t = 0; t < d && j < steps; ++t)
+        exact += 2 * queries.at(i * d + t) * b.at(j * d + t);
+      are_right &= scores.get()[i * wide + j] == exact;
+    }
+  }
+  CHECK(are_right, "%s: a product of %lld x %lld by %lld vectors", kIsa,
+        static_cast<long long>(rows), static_cast<long long>(steps),
+        static_cast<long long>(vectors));
+}
+template <class T>
+void test_products() {
+  Random random(1);
+  for (int64_t rows = 1; rows <= 2 * kTileRows + 1; ++rows)
+    for (int64_t vectors = 1; vectors <= 7; ++vectors)
+      for (const int64_t steps : {1, 5, 33}) test_products_of<T>(random, rows, vectors, steps);
+}
+
 // ---------------------------------------------------------------- the tests
 
 ISA_TEST(exp) {
@@ -368,6 +429,10 @@ ISA_TEST(log) {
 ISA_TEST(power) {
   test_power<float>();
   test_power<double>();
+}
+ISA_TEST(products) {
+  test_products<float>();
+  test_products<double>();
 }
 ISA_TEST(rough_exp) { test_rough_exp(); }
 ISA_TEST(lanes) {
