@@ -2,7 +2,7 @@
 
 No GPU is needed. Results are kept in ``results/gpu/compile.json`` with a hash of what each kernel
 was compiled from, so a run compiles what has changed since the last one, and an interrupted run
-continues. About 1,130 compilations of 1 to 5 seconds, on one core:
+continues. About 1,380 compilations of 1 to 5 seconds, on one core:
 
     python benchmarks/gpu_compile.py            # all
     python benchmarks/gpu_compile.py float32    # one dtype

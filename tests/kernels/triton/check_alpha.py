@@ -31,6 +31,7 @@ def test_gradient_of_every_spread(alpha, spread):
     assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max() + 1e-6
 
 
+@pytest.mark.slow
 def test_gradient_above_two():
     # Scores within a rounding of the edge of the support have steep weights there.
     problem, grad = make(h=2, alpha=[2.5, 3.0], q=17, k=129, spread=1.0)

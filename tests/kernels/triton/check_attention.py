@@ -34,7 +34,7 @@ def test_head_sizes(d, e):
 
 def test_shared_key_heads_and_lengths_with_nan_in_the_padding():
     lengths = torch.tensor([0, 66])
-    problem, grad = make(b=2, h=4, g=2, alpha=[1.0, 1.3, 1.5, 2.0], q=17, k=70, key_lengths=lengths)
+    problem, grad = make(b=2, h=2, g=1, alpha=[1.0, 1.3], q=17, k=70, key_lengths=lengths)
     wanted = assert_agrees(problem, grad)
     problem.key[1, :, 66:] = float("nan")
     problem.value[1, :, 66:] = float("nan")
@@ -81,22 +81,23 @@ def test_alpha_above_two():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "alpha"),
+    ("dtype", "alpha", "seed"),
     [
-        (torch.bfloat16, 3.0),
-        pytest.param(torch.float16, 3.0, marks=pytest.mark.slow),
-        pytest.param(torch.float16, 2.01, marks=pytest.mark.slow),
+        (torch.bfloat16, 3.0, 0),
+        *(
+            pytest.param(*case, seed, marks=pytest.mark.slow)
+            for case in ((torch.bfloat16, 3.0), (torch.float16, 3.0), (torch.float16, 2.01))
+            for seed in (1, 2, 3)
+        ),
     ],
     ids=str,
 )
-def test_gradients_above_two_in_half_precision(dtype, alpha):
+def test_gradients_above_two_in_half_precision(dtype, alpha, seed):
     # Sigma is large where a weight is small: with a mean gradient from values rounded to half
     # precision, errors were up to eight times those of PyTorch, and dalpha wrong in all digits.
-    for seed in range(3):
-        problem, grad = make(h=1, alpha=[alpha], q=64, k=64, dtype=dtype, seed=seed)
-        exact = assert_errs_at_most_twice_as_much_as_pytorch(problem, grad)["alpha"]
-        found = computed(problem, grad)["alpha"]
-        assert (found - exact).abs().max() <= 2e-3 * exact.abs().max()
+    problem, grad = make(h=1, alpha=[alpha], q=64, k=64, dtype=dtype, seed=seed)
+    found, exact = assert_errs_at_most_twice_as_much_as_pytorch(problem, grad)
+    assert (found["alpha"] - exact["alpha"]).abs().max() <= 2e-3 * exact["alpha"].abs().max()
 
 
 def test_small_weights_above_two_leave_no_nan_in_float16():
@@ -105,6 +106,7 @@ def test_small_weights_above_two_leave_no_nan_in_float16():
     assert all(x.isfinite().all() for x in found.values())
 
 
+@pytest.mark.slow
 def test_mean_gradient_above_two_has_every_option():
     problem, grad = make(
         h=2, alpha=[1.5, 2.5], q=17, k=65, dropout_p=0.2, is_causal=True,
@@ -131,13 +133,12 @@ def test_negative_scale_and_strides():
         assert torch.equal(found[name], x), name
 
 
-@pytest.mark.parametrize("window", [(5, 0), (70, 3)], ids=str)
-def test_windows(window):
-    assert_windows_agree(window)
+def test_windows():
+    assert_windows_agree((70, 3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [(None, 2), (0, None), (64, 64)], ids=str)
+@pytest.mark.parametrize("window", [(5, 0), (None, 2), (0, None), (64, 64)], ids=str)
 def test_more_windows(window):
     assert_windows_agree(window)
 
@@ -176,7 +177,7 @@ def test_half_precision_errs_at_most_twice_as_much_as_pytorch(dtype, alpha):
 
 
 def assert_errs_at_most_twice_as_much_as_pytorch(problem, grad):
-    """Compare with plain PyTorch in the dtype of the problem; return the exact results."""
+    """Compare with plain PyTorch in the dtype of the problem; return our and exact results."""
     found, exact = computed(problem, grad), expected(problem, grad)
     fields = ("query", "key", "value")
     leaves = {name: getattr(problem, name).clone().requires_grad_() for name in fields}
@@ -187,9 +188,10 @@ def assert_errs_at_most_twice_as_much_as_pytorch(problem, grad):
     for name, given in plain.items():
         error = (found[name].double() - exact[name]).abs().max()
         assert error <= 2 * (given.double() - exact[name]).abs().max(), name
-    return exact
+    return found, exact
 
 
+@pytest.mark.slow  # the interpreter has one order of everything
 def test_two_runs_are_equal():
     problem, grad = make(h=2, g=1, alpha=[1.3, 1.5], q=17, k=70)
     first, second = (computed(problem, grad) for _ in range(2))

@@ -39,7 +39,7 @@ def test_float_alpha_and_odd_head_sizes():
     assert (output.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("is_causal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_support_is_that_of_the_reference(is_causal):
     alpha = [1.0, 1.3, 1.5, 2.0]
     problem, _ = make(h=4, g=2, q=65, k=100, alpha=alpha, is_causal=is_causal)
@@ -55,7 +55,7 @@ def test_support_is_that_of_the_reference(is_causal):
 
 
 @pytest.mark.skipif(not cpu.is_available(), reason="the compiled CPU kernels are missing")
-@pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0])
+@pytest.mark.parametrize("alpha", [1.2, 1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_support_is_that_of_the_cpu_kernel(alpha):
     problem, _ = make(h=2, q=65, k=200, alpha=alpha)
     rows = attention_support(on_device(problem))

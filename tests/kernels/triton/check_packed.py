@@ -29,7 +29,9 @@ def test_softcap():
     assert_agrees(*make(h=3, alpha=[1.0, 1.3, 1.5], q=17, k=65, softcap=1.5, spread=3.0))
 
 
-@pytest.mark.parametrize("alpha", [[1.0, 1.3, 1.5], 1.5], ids=str)
+@pytest.mark.parametrize(
+    "alpha", [pytest.param([1.0, 1.3, 1.5], marks=pytest.mark.slow), 1.5], ids=str
+)
 def test_sinks(alpha):
     assert_agrees(*make(h=3, alpha=alpha, q=17, k=65, sinks=SINKS[:3], is_causal=True))
 

@@ -1,4 +1,4 @@
-"""NaN and infinities among the values: they matter where they have weight, and nowhere else."""
+"""NaN and infinities: they matter where they are seen and have weight, and nowhere else."""
 
 from dataclasses import replace
 
@@ -56,11 +56,47 @@ def assert_unmoved(problem, grad, keys):
         assert_near(found[name], x, name)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 1.5, slow(2.0), slow(1.3), ALPHAS], ids=str)
+@pytest.mark.parametrize("alpha", [1.0, 1.5, slow(2.0), slow(1.3), slow(ALPHAS)], ids=str)
 def test_values_of_hidden_keys(alpha):
     keys, h = [0, 5, 66], len(alpha) if isinstance(alpha, list) else 1
     problem, grad = make(h=h, alpha=alpha, q=17, k=70, mask=hidden(17, 70, keys))
     assert_unmoved(problem, grad, keys)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "dtype", "options"),
+    [
+        (1.5, torch.float32, {"softcap": 20.0}),
+        slow(1.0, torch.float32, {}),
+        slow(2.0, torch.float16, {}),
+        slow(ALPHAS, torch.bfloat16, {"softcap": 20.0}),
+    ],
+    ids=str,
+)
+def test_queries_and_keys_that_are_hidden(alpha, dtype, options):
+    keys, queries, h = [0, 5, 66], [1, 12], len(alpha) if isinstance(alpha, list) else 1
+    mask = hidden(17, 70, keys).clone()
+    mask[..., queries, :] = False
+    problem, grad = make(h=h, alpha=alpha, q=17, k=70, mask=mask, dtype=dtype, **options)
+    query, key = problem.query.clone(), problem.key.clone()
+    query[..., queries, :3], key[..., keys, 3:6] = BAD.to(dtype), BAD.to(dtype)
+    found = computed(replace(problem, query=query, key=key), grad)
+    for name, x in computed(problem, grad).items():
+        assert torch.equal(found[name], x), name
+
+
+@pytest.mark.parametrize("options", [{"is_causal": True}, slow({"window_right": 3})], ids=str)
+def test_keys_that_some_queries_see(options):
+    """Those that do not are in the same tile: their gradients were NaN."""
+    problem, grad = make(h=1, alpha=1.5, q=40, k=40, window_left=20, **options)
+    key, bad = problem.key.clone(), 36
+    key[..., bad, :] = torch.nan
+    wanted = computed(problem, grad)
+    found = computed(replace(problem, key=key), grad)
+    first = bad - options.get("window_right", 0)
+    for name in ("output", "query"):
+        assert torch.equal(found[name][:, :, :first], wanted[name][:, :, :first]), name
+        assert found[name][:, :, first:].isnan().all(), name
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, slow(torch.float16)], ids=str)
@@ -110,6 +146,7 @@ def test_values_of_hidden_keys_with_every_option():
     assert_unmoved(replace(problem, seed=torch.tensor(7)), grad, keys)
 
 
+@pytest.mark.slow
 def test_values_of_hidden_keys_above_two():
     keys = [0, 5, 60]
     problem, grad = make(h=1, alpha=[2.5], q=17, k=65, mask=hidden(17, 65, keys))

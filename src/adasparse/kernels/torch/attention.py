@@ -14,6 +14,7 @@ from adasparse.kernels.torch.scores import (
     compute_dtype,
     distances,
     dropout_factors,
+    finite_part,
     pick_rows,
     weighted_values,
     with_sinks,
@@ -142,6 +143,8 @@ def _backward(
         products = (grouped(query) @ key.transpose(-1, -2)).reshape(b, h, q, k)
         capped = (products * (problem.scale / problem.softcap)).tanh()
         by_products = torch.where(weights == 0, 0.0, by_scores * (1 - capped**2))
+    # Those that are not masked have made the gradients of their rows NaN.
+    query, key = finite_part(query), finite_part(key)
     by_query = problem.scale * (grouped(by_products) @ key)
     by_key = grouped(by_products).transpose(-1, -2) @ (problem.scale * grouped(query))
     by_alpha = by_mask = by_slopes = by_sinks = None

@@ -179,11 +179,16 @@ def _are_finite(x: Tensor) -> bool:
     return is_readable and bool(x.isfinite().all())
 
 
+def finite_part(x: Tensor) -> Tensor:
+    """Return ``x`` with zeros for NaN and infinities."""
+    return x if _are_finite(x) else torch.where(x.isfinite(), x, 0.0)
+
+
 def _product_of_support(weights: Tensor, value: Tensor) -> Tensor:
     """``weights @ value`` where a weight of zero leaves NaN and infinite values out of the sum."""
     if _are_finite(value):
         return weights @ value
-    output = weights @ torch.where(value.isfinite(), value, 0.0)
+    output = weights @ finite_part(value)
     kinds = torch.cat((value.isposinf() | value.isnan(), value.isneginf() | value.isnan()), -1)
     counts = (weights != 0).to(value.dtype) @ kinds.to(value.dtype)
     rises, falls = (counts > 0).chunk(2, -1)

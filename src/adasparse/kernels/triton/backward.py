@@ -19,7 +19,13 @@ from adasparse.kernels.triton.forward import inner_bits, load_eps, open_task, wo
 from adasparse.kernels.triton.heads import dropout_rows, first_row, key_blocks, open_head
 from adasparse.kernels.triton.interpreter import dot, narrow
 from adasparse.kernels.triton.maps import GENERAL, NOWHERE, weights, weights_by_alpha
-from adasparse.kernels.triton.scores import by_dot, distance, score_tile, score_tile_and_product
+from adasparse.kernels.triton.scores import (
+    by_dot,
+    distance,
+    finite_where_masked,
+    score_tile,
+    score_tile_and_product,
+)
 from adasparse.kernels.triton.tiles import (
     load_keys,
     load_queries,
@@ -163,6 +169,7 @@ def query_kernel(
                 if by_slope is not None:
                     dslope -= tl.sum(ds * distance(head, i, j), 1)
                 ds = by_dot(ds, product, head, FLAGS)
+                k = finite_where_masked(k, FLAGS, is_edge)
                 dq = dot(narrow(ds, k.dtype), k, dq, FLAGS.precision)
     if FLAGS.has_sinks:  # its value is zero, so the gradient with respect to its weight is, too
         sink = head.sink
@@ -267,6 +274,7 @@ def key_value_kernel(
                         dropped = p
                     dv = dot(tl.trans(narrow(dropped, do.dtype)), do, dv, FLAGS.precision)
                     ds = by_dot(sigma * centered(g, delta[:, None], p), product, head, FLAGS)
+                    q = finite_where_masked(q, FLAGS, is_edge)
                     dk = dot(tl.trans(narrow(ds, q.dtype)), q, dk, FLAGS.precision)
     at = bg * num_k
     if FLAGS.is_packed:  # the caller has filled the keys that are not used with zeros

@@ -44,8 +44,20 @@ def by_dot(ds, x, head, FLAGS: tl.constexpr):
     """Gradient with respect to scaled dot products from that with respect to ``x = scaled``."""
     if FLAGS.has_softcap:
         x = x / head.softcap
-        ds = ds * (1.0 - x * x)
+        ds = tl.where(ds == 0.0, 0.0, ds * (1.0 - x * x))  # masked products may be NaN
     return ds
+
+
+@triton.jit
+def finite_where_masked(x, FLAGS: tl.constexpr, IS_EDGE: tl.constexpr):
+    """Queries or keys of a tile as factors of a gradient: zeros for NaN and infinities.
+
+    Those that are not masked have made the normalizers of their rows NaN, and so the gradients.
+    """
+    if FLAGS.mask == 1 or (IS_EDGE and (FLAGS.has_left or FLAGS.has_right)):
+        return tl.where(tl.abs(x.to(tl.float32)) < float("inf"), x, 0.0)
+    else:
+        return x
 
 
 @triton.jit
