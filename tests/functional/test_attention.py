@@ -149,21 +149,33 @@ def test_padding_may_hold_anything(backend):
         assert torch.equal(x, found[name])
 
 
-@pytest.mark.skipif(not cpu.is_available(), reason="needs the compiled kernels")
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("num_queries", [1, 7])
 @pytest.mark.parametrize("num_keys", [11, 40, 90])
 @pytest.mark.parametrize("alpha", [1.0, 1.5])
-@pytest.mark.parametrize("are_keys_finite", [False, True])
-def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha, are_keys_finite):
+@pytest.mark.parametrize("bad", [0.0, torch.nan, torch.inf])
+def test_masked_keys_may_hold_anything(num_queries, num_keys, alpha, bad, backend):
     query, key, value = tensors(2, 3, num_queries, num_keys, 8)
     mask = torch.ones(num_queries, num_keys, dtype=torch.bool)
     mask[:, 2:5] = False
     grad = randn((2, 3, num_queries, 8))
-    options = {"attn_mask": mask, "alpha": alpha, "backend": "cpu"}
+    options = {"attn_mask": mask, "alpha": alpha, "backend": backend}
     wanted = actual(query, key, value, grad, **options)
-    value[:, :, 3], value[:, :, 4] = torch.inf, torch.nan
-    if not are_keys_finite:
-        key[:, :, 2] = torch.nan
+    value[:, :, 3], value[:, :, 4], key[:, :, 2] = torch.inf, torch.nan, bad
+    found = actual(query, key, value, grad, **options)
+    for name, x in wanted.items():
+        assert_near(found[name], x)
+
+
+def test_queries_that_see_nothing_may_hold_anything():
+    """They made gradients with respect to all keys NaN."""
+    query, key, value = tensors(2, 3, 7, 40, 8)
+    mask = torch.ones(7, 40, dtype=torch.bool)
+    mask[2:5] = False
+    grad = randn((2, 3, 7, 8))
+    options = {"attn_mask": mask, "backend": "torch"}
+    wanted = actual(query, key, value, grad, **options)
+    query[:, :, 2], query[:, :, 3] = torch.nan, torch.inf
     found = actual(query, key, value, grad, **options)
     for name, x in wanted.items():
         assert_near(found[name], x)

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -265,12 +266,20 @@ def test_meta_and_fake_tensors_have_shapes():
         ((torch.zeros(3, 4), torch.ones(4)), ValueError, r"broadcast to \(3, 1\).*got \(4,\)"),
         ((torch.zeros(3, dtype=torch.int64), 1.5), TypeError, r"got torch\.int64"),
         ((torch.zeros(3), 1.5, 1), IndexError, "from -1 to 0; got 1"),
+        ((torch.zeros(3), 10**400), ValueError, "at least 1 and finite; got 1000"),
+        ((torch.zeros(3), 1.5, 0.5), TypeError, "dim must be an integer; got float"),
+        ((torch.zeros(3), 1.5, None), TypeError, "dim must be an integer; got NoneType"),
         (([1.0, 2.0], 1.5), TypeError, "got list"),
     ],
 )
 def test_bad_input(arguments, error, message):
     with pytest.raises(error, match=message):
         entmax(*arguments)
+
+
+def test_a_dimension_may_be_an_integer_of_numpy():
+    scores = randn((3, 4))
+    assert torch.equal(entmax(scores, dim=np.int64(0)), entmax(scores, dim=0))
 
 
 def test_unknown_backend():

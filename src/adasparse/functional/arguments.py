@@ -1,7 +1,9 @@
 """Checks of arguments that the operator, the losses and attention share."""
 
 import math
+import sys
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import torch
@@ -38,17 +40,27 @@ def check_scores(scores: Tensor, dim: int) -> int:
             f"got {scores.dtype}. Convert them with .float() first."
         )
     check_dense("scores", scores)
+    if not isinstance(dim, int):
+        dim = _as_integer(dim)
     rank = max(scores.dim(), 1)
     if not -rank <= dim < rank:
         raise IndexError(f"dim must be from {-rank} to {rank - 1}; got {dim}.")
     return dim % rank
 
 
+def _as_integer(dim: Any) -> int:
+    """Return a dimension that is an integer of another library, or raise."""
+    try:
+        return index(dim)
+    except TypeError:
+        raise TypeError(f"dim must be an integer; got {type(dim).__name__}.") from None
+
+
 def number_as_alpha(alpha: float, lowest: float = 1.0) -> float:
     """Return an alpha that is no tensor, or raise."""
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
         raise TypeError(f"alpha must be a number or a tensor; got {type(alpha).__name__}.")
-    if not lowest <= alpha < math.inf:
+    if not lowest <= alpha <= sys.float_info.max:  # an int may be larger
         raise ValueError(f"alpha must be at least {lowest:g} and finite; got {alpha}.")
     return alpha
 

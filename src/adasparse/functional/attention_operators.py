@@ -12,11 +12,14 @@ from torch import Tensor
 
 from adasparse.functional.attention_arguments import compute_dtype, prepared, readable
 from adasparse.functional.backends import (
+    Backend,
     choose_backend,
     differentiable_kernels,
+    is_batched,
     is_transformed,
     needs_gradient,
     needs_registered_op,
+    register_loop,
 )
 from adasparse.functional.differentiable_attention import (
     differentiable_attention,
@@ -99,18 +102,19 @@ def _differentiable_backward(
 class _EagerAttention(torch.autograd.Function):
     """The kernels of a backend, in the form that costs an eager call the least.
 
-    Takes the kernels, the problem and its tensors, in the order of the fields.
+    Takes the backend, the problem and its tensors, in the order of the fields.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, kernels: Kernels, problem: AttentionProblem, *tensors: Tensor | None
+        ctx: Any, backend: Backend, problem: AttentionProblem, *tensors: Tensor | None
     ) -> Tensor:
+        kernels = backend.load()
         ctx.dtype = _kernel_dtype(problem, kernels)
         output, saved = kernels.attention_forward(prepared(problem, ctx.dtype), keep=True)
         ctx.saved_type = type(saved)
         ctx.save_for_backward(*tensors, *vars(saved).values())
-        ctx.kernels = kernels
+        ctx.backend = backend
         ctx.options = with_tensors(problem, _NO_TENSORS)
         return _as(output, problem.query)
 
@@ -123,8 +127,11 @@ class _EagerAttention(torch.autograd.Function):
         needs = _needs(tuple(needed))
         if torch.is_grad_enabled():
             gradients = _differentiable_backward(problem, grad, needs)
+        elif is_batched(grad):
+            gradients = _registered_backward(problem, grad, needs, ctx.backend.name)
         else:
-            gradients = _backward(problem, ctx.dtype, saved, grad, needs, ctx.kernels)
+            kernels = ctx.backend.load()
+            gradients = _backward(problem, ctx.dtype, saved, grad, needs, kernels)
         return None, None, *map(gradients.get, _TENSORS)
 
 
@@ -184,6 +191,18 @@ def _(grad: Tensor, needs: str, *arguments: Any) -> tuple[Tensor, ...]:
         named[name].new_empty(named[name].shape) if name in named else grad.new_empty(0)
         for name in _GRADIENTS
     )
+
+
+register_loop(_attention_backward_op)
+
+
+def _registered_backward(
+    problem: AttentionProblem, grad: Tensor, needs: frozenset[str], backend: str
+) -> dict[str, Tensor]:
+    """Return a gradient for each name in ``needs``, from the registered operator."""
+    named = " ".join(sorted(needs))
+    found = _attention_backward_op(grad, named, **values_of(problem), backend=backend)
+    return {name: x for name, x in zip(_GRADIENTS, found, strict=True) if name in needs}
 
 
 def _op_setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -298,5 +317,5 @@ def attend(problem: AttentionProblem, backend: str) -> Tensor:
         output: Tensor = _attention_op(**values_of(problem), backend=backend)
         return output
     if needs_gradient(*tensors):
-        return _EagerAttention.apply(kernels, problem, *tensors)  # type: ignore[no-any-return]
+        return _EagerAttention.apply(chosen, problem, *tensors)  # type: ignore[no-any-return]
     return _forward(problem, kernels)

@@ -3,10 +3,11 @@
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
 from torch.jit._trace import is_tracing
 
@@ -247,6 +248,34 @@ def needs_registered_op(*tensors: Tensor | None) -> bool:
 def is_transformed() -> bool:
     """Whether torch.func or forward-mode differentiation is at work."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def is_batched(grad: Tensor) -> bool:
+    """Whether a gradient is a batch of them, as ``is_grads_batched`` and ``vmap`` make it.
+
+    Such a tensor has no memory that kernels could read; registered operators take its parts.
+    """
+    functorch = torch._C._functorch
+    return functorch.is_batchedtensor(grad) or functorch.is_legacy_batchedtensor(grad)
+
+
+def register_loop(operator: CustomOpDef) -> None:
+    """Have ``vmap`` call an operator that returns a tuple once for each part of a batch."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
+        parts = [
+            operator(
+                *(
+                    x if dim is None else x.select(dim, i)
+                    for x, dim in zip(arguments, in_dims, strict=True)
+                )
+            )
+            for i in range(info.batch_size)
+        ]
+        outputs = tuple(map(torch.stack, zip(*parts, strict=True)))
+        return outputs, (0,) * len(outputs)
+
+    operator.register_vmap(rule)
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:

@@ -21,9 +21,11 @@ from adasparse.functional.backends import (
     check_backend,
     choose_kernels,
     differentiable_kernels,
+    is_batched,
     is_transformed,
     needs_gradient,
     needs_registered_op,
+    register_loop,
 )
 
 
@@ -58,11 +60,12 @@ def _backward(
 def _differentiable_backward(weights: Tensor, grad: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """The backward pass in PyTorch operations, for gradients of gradients."""
     batch = weights.shape[:-1]
+    rows = math.prod(batch), weights.shape[-1]
     # detach() would cut the second derivative with respect to alpha, so no alpha_rows here
     wide = alpha.double().expand(*batch, 1).reshape(-1)
     grad_scores, grad_alpha = differentiable_kernels.entmax_backward(
-        weights.reshape(-1, weights.shape[-1]),
-        grad.reshape(-1, weights.shape[-1]),
+        weights.reshape(rows),
+        grad.reshape(rows),
         wide,
         with_alpha=True,
     )
@@ -107,6 +110,8 @@ class _EagerEntmax(torch.autograd.Function):
         gradients: tuple[Tensor, Tensor | None]
         if torch.is_grad_enabled():
             gradients = _differentiable_backward(weights, grad, alpha)
+        elif is_batched(grad):
+            gradients = _entmax_backward_op(weights, grad, alpha, with_alpha, ctx.backend)
         else:
             gradients = _backward(weights, grad, alpha, with_alpha, ctx.backend)
         return gradients[0], gradients[1] if with_alpha else None, None, None
@@ -185,6 +190,9 @@ def _(
     weights: Tensor, grad: Tensor, alpha: Tensor, with_alpha: bool, backend: str
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(weights), torch.empty_like(alpha)
+
+
+register_loop(_entmax_backward_op)
 
 
 def _op_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -17,6 +17,7 @@ from adasparse.functional.backends import (
     choose_backend,
     choose_kernels,
     differentiable_kernels,
+    is_batched,
     is_transformed,
     needs_registered_op,
 )
@@ -145,7 +146,7 @@ class _EagerLoss(torch.autograd.Function):
         _, *needed, _, _ = ctx.needs_input_grad
         needs = dict(zip(_TENSORS, needed, strict=True))
         gradients: dict[str, Tensor | None] = {}
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or is_batched(grad):
             found = _differentiable_backward(problem, grad, ctx.lowest, ctx.backend)
             gradients["scores"], gradients["alpha"] = found
         else:
