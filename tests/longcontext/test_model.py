@@ -8,7 +8,7 @@ from transformers import DynamicCache, StaticCache
 
 from adasparse.functional.adaptive_temperature import inverse_temperature
 from adasparse.integrations.calls import steering
-from adasparse.longcontext import LongContextConfig, watching
+from adasparse.longcontext import LongContextConfig, LongContextForCausalLM, watching
 from adasparse.longcontext.rotary import rotation
 from adasparse.longcontext.visibility import visibility_of
 from support.dense_model import reference_logits
@@ -92,6 +92,25 @@ def test_any_number_of_heads(positions, heads, groups):
     made, ids = model("asentmax-adaptive", positions, **width), tokens(1, 9)
     with torch.no_grad():
         assert_close_to_oracle(made(ids).logits, reference_logits(made, ids))
+
+
+@pytest.mark.parametrize("positions", ["rope", "nape"])
+def test_heads_of_a_size_of_their_own(positions, tmp_path):
+    made = model("asentmax", positions, hidden_size=30, num_attention_heads=4, head_dim=12)
+    assert made.model.layers[0].self_attn.o_proj.in_features == 48
+    ids = tokens(1, 9)
+    with torch.no_grad():
+        assert_close_to_oracle(made(ids).logits, reference_logits(made, ids))
+    made.save_pretrained(tmp_path)
+    loaded = LongContextForCausalLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(loaded(ids).logits, made(ids).logits)
+
+
+def test_configuration_without_head_size_divides_the_width():
+    config = LongContextConfig(hidden_size=32, num_attention_heads=4).to_dict()
+    assert config.pop("head_dim") == 8
+    assert LongContextConfig.from_dict(config).head_dim == 8
 
 
 def test_untied_embeddings_and_other_settings():
@@ -198,8 +217,10 @@ def test_errors_quote_what_was_given():
     [
         ({"attention": "hard"}, "'asentmax-adaptive'.*; got 'hard'"),
         ({"positions": "sine"}, "'nape'.*; got 'sine'"),
-        ({"num_attention_heads": 3}, "divide hidden_size; got 3 and 256"),
+        ({"num_attention_heads": 3}, "divide hidden_size if head_dim is not given; got 3 and 256"),
         ({"num_key_value_heads": 3}, "divide num_attention_heads; got 3 and 8"),
+        ({"head_dim": 0}, "head_dim must be an integer of at least 1; got 0"),
+        ({"head_dim": 5, "positions": "rope"}, "rotates pairs, .*even size; got 5"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be an integer of at least 1; got 0"),
         ({"hidden_size": 8, "positions": "rope"}, "rotates pairs, .*even size; got 1"),
         ({"attention": "adaptive", "alpha": 2.0}, "strictly between 1 and 2; got 2.0"),

@@ -45,8 +45,9 @@ class LongContextConfig(PreTrainedConfig):
         hidden_size: Width of the model.
         intermediate_size: Width inside of the gated MLP.
         num_hidden_layers: Depth.
-        num_attention_heads: Heads of queries, a divisor of the width.
+        num_attention_heads: Heads of queries.
         num_key_value_heads: Heads of keys and values, a divisor of that; as many if None.
+        head_dim: Size of a head; the width divided by the heads of queries if None.
         rope_theta: Base of the wavelengths of RoPE.
         dropout: Share of the outputs of attention and MLP to drop in training.
         rms_norm_eps: Added to mean squares.
@@ -75,6 +76,7 @@ class LongContextConfig(PreTrainedConfig):
     num_hidden_layers: int = 4
     num_attention_heads: int = 8
     num_key_value_heads: int | None = None
+    head_dim: int | None = None
     rope_theta: float = 10000.0
     dropout: float = 0.0
     rms_norm_eps: float = 1e-6
@@ -92,12 +94,9 @@ class LongContextConfig(PreTrainedConfig):
         problems = self._problems()
         if problems:
             raise ValueError("; ".join(problems) + ".")
+        if self.head_dim is None:
+            self.head_dim = self.hidden_size // self.num_attention_heads
         super().__post_init__(**kwargs)
-
-    @property
-    def head_dim(self) -> int:
-        """Size of a head."""
-        return self.hidden_size // self.num_attention_heads
 
     def _problems(self) -> list[str]:
         """Say of each value that cannot be what it must be and what it is."""
@@ -113,6 +112,7 @@ class LongContextConfig(PreTrainedConfig):
             "num_hidden_layers",
             "num_attention_heads",
             "num_key_value_heads",
+            *(() if self.head_dim is None else ("head_dim",)),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -122,14 +122,14 @@ class LongContextConfig(PreTrainedConfig):
     def _head_problems(self) -> list[str]:
         found = []
         heads, groups = self.num_attention_heads, self.num_key_value_heads
-        if self.hidden_size % heads:
+        head_dim = self.hidden_size // heads if self.head_dim is None else self.head_dim
+        if self.head_dim is None and self.hidden_size % heads:
             found.append(
-                f"num_attention_heads must divide hidden_size; got {heads} and {self.hidden_size}"
+                "num_attention_heads must divide hidden_size if head_dim is not given; "
+                f"got {heads} and {self.hidden_size}"
             )
-        elif self.positions == "rope" and self.head_dim % 2:
-            found.append(
-                f"rope, which rotates pairs, requires heads of even size; got {self.head_dim}"
-            )
+        elif self.positions == "rope" and head_dim % 2:
+            found.append(f"rope, which rotates pairs, requires heads of even size; got {head_dim}")
         assert groups is not None
         if heads % groups:
             found.append(

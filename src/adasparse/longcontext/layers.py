@@ -44,6 +44,7 @@ def layer_context(
     turn = slopes = None
     device = visibility.positions.device
     if config.positions == "rope":
+        assert config.head_dim is not None
         turn = rotation(visibility.positions, config.head_dim, theta=config.rope_theta, dtype=dtype)
     elif config.positions == "alibi":
         slopes = alibi_slopes(config.num_attention_heads).to(device)
@@ -70,8 +71,8 @@ class LongContextAttention(nn.Module):
     def __init__(self, config: LongContextConfig, layer_idx: int) -> None:
         super().__init__()
         h, g = config.num_attention_heads, config.num_key_value_heads
-        assert g is not None
         width, d = config.hidden_size, config.head_dim
+        assert g is not None and d is not None
         self.layer_idx = layer_idx
         self.head_dim = d
         self.adapts_temperature = config.attention == "adaptive-temperature"
