@@ -21,7 +21,7 @@ def pretrained(piece: Piece, workshop: Workshop) -> dict[str, Any]:
         "data": str(workshop.data),
         "threads": workshop.threads,
         "seed": piece.seed,
-        "settings": settings,
+        "settings": workshop.settings(settings),
         "evaluation": dict(piece.evaluation),
     }
     if piece.settings["mode"] == "speed":

@@ -32,7 +32,7 @@ def train(
         return output
     recipe = folder / "recipe.yaml"
     values = {
-        **settings,
+        **workshop.settings(settings),
         "max_steps": max_steps,
         "threads": workshop.threads,
         "output": str(output),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,12 @@ class Workshop:
             process.wait()
         return True
 
+    def settings(self, declared: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings as this machine runs them: without bfloat16 where it is emulated."""
+        return {
+            key: x and multiplies_bfloat16() if key == "bf16" else x for key, x in declared.items()
+        }
+
     def machine(self) -> dict[str, Any]:
         """Return what the logs say of machine and versions."""
         found = subprocess.run(
@@ -123,7 +129,8 @@ class Workshop:
         )
         torch_version, version = json.loads(found.stdout.splitlines()[-1])
         return {
-            "cpu": _processor(),
+            "cpu": _described("model name") or platform.processor() or platform.machine(),
+            "bfloat16": multiplies_bfloat16(),
             "threads": self.threads,
             "torch": torch_version,
             "adasparse": version,
@@ -135,8 +142,14 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _processor() -> str:
+def multiplies_bfloat16() -> bool:
+    """Tell whether the processor has products of bfloat16; emulated ones take twice the time."""
+    return not {"amx_bf16", "avx512_bf16"}.isdisjoint(_described("flags").split())
+
+
+def _described(name: str) -> str:
+    """Return what Linux says of the first processor, or nothing."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(found, "")

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.evidence.report import write_pages, write_readme
+from benchmarks.evidence.report.earlier import earlier_sections
 from benchmarks.evidence.report.language import LanguageResults, needle_cell
 from benchmarks.evidence.report.logs import by_run
 from benchmarks.evidence.report.pretrained import SUBJECTS, difference_to_control
@@ -26,13 +27,23 @@ def test_published_pages_are_those_of_the_logs(tmp_path):
         assert {x.name for x in DOCS.glob(f"{page.stem}/*")} == {x.name for x in figures}
 
 
-def test_readme_has_the_table_of_the_logs(tmp_path):
+def test_earlier_runs_stay_beside_new_ones_of_another_corpus():
+    folder = RESULTS.parent / "translation"
+    kept = earlier_sections(folder, without={("tatoeba_de-en", "de-en")})
+    assert kept == earlier_sections(folder) and "### de → en" in kept
+    assert "### de → en" not in earlier_sections(folder, without={("multi30k", "de-en")})
+
+
+def test_readme_has_the_tables_of_the_logs(tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text("Before\n<!-- pretrained:begin -->\nold\n<!-- pretrained:end -->\nAfter\n")
+    names = ("pretrained", "translation", "long-context")
+    marked = (f"<!-- {x}:begin -->\nold\n<!-- {x}:end -->\n" for x in names)
+    readme.write_text("Before\n" + "".join(marked) + "After\n")
     written = write_readme(RESULTS, readme).read_text().splitlines()
     assert written[0] == "Before" and written[-1] == "After" and "old" not in written
     published = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(written[1:-1]) in published
+    for table in "\n".join(written[1:-1]).split("<!-- ")[1:]:
+        assert table in published
     readme.write_text("no markers")
     with pytest.raises(RuntimeError, match="must have the markers"):
         write_readme(RESULTS, readme)

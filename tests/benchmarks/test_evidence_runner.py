@@ -281,6 +281,15 @@ def test_command_that_fails_tells_how_its_messages_end(workshop, tmp_path):
         workshop.run(command, log=tmp_path / "log")
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_bfloat16_is_left_out_where_it_is_emulated(multiplies, workshop, monkeypatch):
+    flags = f"flags : avx512f {'avx512_bf16 ' if multiplies else ''}avx512_vnni"
+    monkeypatch.setattr(Path, "read_text", lambda self: f"model name : A\n{flags}\n")
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    assert workshop.settings({"bf16": True, "layers": 2}) == {"bf16": multiplies, "layers": 2}
+    assert workshop.settings({"bf16": False}) == {"bf16": False}
+
+
 def test_plan_counts_hours_that_are_left(declared, workshop):
     pieces = read_pieces(declared)
     assert {x.state for x in states(pieces, workshop)} == {"missing"}

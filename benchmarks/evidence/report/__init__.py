@@ -8,7 +8,7 @@ from benchmarks.evidence.report.heads import heads_page
 from benchmarks.evidence.report.logs import read_logs
 from benchmarks.evidence.report.longcontext import longcontext_page
 from benchmarks.evidence.report.pretrained import pretrained_page
-from benchmarks.evidence.report.readme import with_summary
+from benchmarks.evidence.report.readme import with_tables
 from benchmarks.evidence.report.translation import translation_page
 from benchmarks.evidence.runner import write_text
 from benchmarks.evidence.workshop import ROOT
@@ -33,8 +33,9 @@ def write_pages(results: Path, docs: Path = DOCS) -> list[Path]:
 
 
 def write_readme(results: Path, readme: Path = ROOT / "README.md") -> Path:
-    """Update the table of pretrained models in the README; return its path."""
-    write_text(readme, with_summary(readme.read_text(encoding="utf-8"), read_logs(results)))
+    """Update the tables of results in the README; return its path."""
+    text = readme.read_text(encoding="utf-8")
+    write_text(readme, with_tables(text, read_logs(results), results.parent))
     return readme
 
 

@@ -1,7 +1,8 @@
 """Sections of the translation page on earlier runs, with one seed each."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ Minutes compare nothing: other work ran beside most trainings, and all but those
 changes no result. en → de was trained to 4,000 updates and resumed."""
 
 
-def earlier_sections(folder: Path, *, without: Sequence[str] = ()) -> list[str]:
-    """Return the sections of runs with one seed, those of some pairs left out."""
+def earlier_sections(folder: Path, *, without: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Return the sections of runs with one seed, those of some corpora and pairs left out."""
     results = [json.loads(x.read_text(encoding="utf-8")) for x in sorted(folder.glob("*-*.json"))]
     order = list(NAMES)
     results.sort(key=lambda x: (x["pair"], order.index(x["attention"])))
-    pairs = [x for x in dict.fromkeys(x["pair"] for x in results) if x not in without]
-    lines = [_INTRODUCTION, ""] if pairs else []
-    for pair in pairs:
-        lines += _section([x for x in results if x["pair"] == pair])
+    results = [x for x in results if (x["corpus"], x["pair"]) not in without]
+    lines = [_INTRODUCTION, ""] if results else []
+    for _, own in groupby(results, key=lambda x: x["pair"]):
+        lines += _section(list(own))
     return lines
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,27 @@ from benchmarks.evidence.report.tasks import NAMES, POSITIONS, TITLES
 Result = Mapping[str, Any]
 _INTRODUCTION = """## Earlier runs
 
-What has not been run with several seeds yet: one seed each, by version 0.1.0 and the recipes
+What has not been run anew with all methods yet: one seed each, by version 0.1.0 and the recipes
 `recipes/tasks/*-tiny.yaml` and `recipes/lm-tiny.yaml`, trained for minutes and not until solved. A
 difference of less than ten points says nothing."""
 
 
-def earlier_sections(folder: Path, *, without: Sequence[str] = ()) -> list[str]:
-    """Return the sections of runs with one seed, those of some experiments left out.
+def earlier_sections(folder: Path, *, newer: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the sections of runs with one seed, until all of their methods have been run anew.
 
     Args:
         folder: Folder of ``TASK.json`` and ``lm-*.json``.
-        without: Names of experiments that have logs of their own: tasks, or ``language``.
+        newer: Methods of the experiments that have logs of their own: tasks, or ``language``.
     """
     lines: list[str] = []
     for path in sorted(folder.glob("*.json")):
-        if path.stem in ("speed", *without) or path.stem.startswith("lm-"):
+        if path.stem == "speed" or path.stem.startswith("lm-"):
             continue
-        lines += _task_section(json.loads(path.read_text(encoding="utf-8")))
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if not {_method(x) for x in results} <= set(newer.get(path.stem, ())):
+            lines += _task_section(results)
     models = [json.loads(x.read_text(encoding="utf-8")) for x in sorted(folder.glob("lm-*.json"))]
-    if models and "language" not in without:
+    if not {_method(x) for x in models} <= set(newer.get("language", ())):
         lines += _language_section(models)
     return [_INTRODUCTION, "", *lines] if lines else []
 

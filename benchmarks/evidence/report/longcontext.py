@@ -54,7 +54,10 @@ def longcontext_page(logs: Mapping[str, Sequence[Log]], docs: Path, earlier: Pat
         lines += sizes_section(logs["sizes"])
     if language is not None:
         lines += language_section(language, folder)
-    lines += earlier_sections(earlier, without=list(logs))
+    newer = {results.name: list(results.best) for results in tasks}
+    if language is not None:
+        newer["language"] = list(language.runs)
+    lines += earlier_sections(earlier, newer=newer)
     speed = earlier / "speed.json"
     if speed.is_file():
         lines += _speed_section(json.loads(speed.read_text(encoding="utf-8")))

@@ -103,12 +103,13 @@ def _about(results: TaskResults) -> str:
     settings = results.logs[0]["settings"]
     task = settings["task"]
     alphabet = f", alphabet of {task.rpartition('-')[2]}" if task[-1:].isdecimal() else ""
+    head_size = f" of {settings['head_dim']}" if "head_dim" in settings else ""
     steps = sorted({log["steps"] for log in results.logs})
     span = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     return (
         f"Trained on sources of {settings['min_length']} to {settings['max_length']} "
         f"tokens{alphabet}: {settings['layers']} layers, width {settings['width']}, "
-        f"{settings['heads']} heads, MLP of {settings['ffn']}; {span} steps of "
+        f"{settings['heads']} heads{head_size}, MLP of {settings['ffn']}; {span} steps of "
         f"{settings['batch_size']} examples. Seeds "
         f"{', '.join(map(str, seeds_of(results.logs)))}; {hours_of(results.logs):.1f} hours of "
         "training on one thread in all."
@@ -157,20 +158,25 @@ def _all_table(results: TaskResults) -> list[str]:
 def sizes_section(logs: Sequence[Log]) -> list[str]:
     """Return a table of the short runs by which sizes were chosen."""
     factors = logs[0]["evaluation"]["factors"]
-    head = ["task", "layers", "learning rate", "steps", "solved at step"]
+    head = ["task", "layers", "head size", "look-alikes", "learning rate", "steps"]
+    head += ["solved at step"]
     rows = []
     for log in logs:
         settings = log["settings"]
         exact = {x["length"] / settings["max_length"]: x["exact_match"] for x in log["scores"]}
         cells = [f"{100 * exact.get(factor, 0.0):.0f}" for factor in factors]
         solved = "no" if log["solved_at"] is None else f"{log['solved_at']:,}"
-        size = [str(settings["layers"]), f"{settings['learning_rate']:g}", f"{log['steps']:,}"]
+        head_dim = settings.get("head_dim", settings["width"] // settings["heads"])
+        alike = f"{settings.get('look_alikes', 0):.0%}"
+        size = [str(settings["layers"]), str(head_dim), alike]
+        size += [f"{settings['learning_rate']:g}", f"{log['steps']:,}"]
         rows.append([settings["task"], *size, solved, *cells])
     return [
         "### Sizes that were tried",
         "",
         "ASEntmax with NAPE, one seed. A number after the name of a task is the size of its "
-        "alphabet; as published it is 32, and 256 for MQMTAR.",
+        "alphabet; as published it is 32, and 256 for MQMTAR. Look-alikes are the share of the "
+        "training examples whose keys differ in one letter.",
         "",
         *table([*head, *(f"{x:g}×" for x in factors)], rows),
     ]

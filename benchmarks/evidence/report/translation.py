@@ -45,10 +45,9 @@ def translation_page(logs: Mapping[str, Sequence[Log]], docs: Path, earlier: Pat
     sections = [line for name, own in found.items() for line in _section(name, own, docs / FIGURES)]
     if "tatoeba-alpha" in logs:
         sections += _factor_section(logs["tatoeba-alpha"], docs / FIGURES)
-    has_new = {
-        f"{own[0]['settings']['source']}-{own[0]['settings']['target']}" for own in found.values()
-    }
-    sections += earlier_sections(earlier, without=sorted(has_new))
+    settings = [own[0]["settings"] for own in found.values()]
+    has_new = {(x["corpus"], f"{x['source']}-{x['target']}") for x in settings}
+    sections += earlier_sections(earlier, without=has_new)
     if not sections:
         return None
     answers = [f"- {x}" for name, own in found.items() for x in _answers(own)]
