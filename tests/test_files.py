@@ -6,8 +6,12 @@ import stat
 import threading
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from adasparse._files import TextFile, file_hash, write_atomically, write_with
+from adasparse import _files
+from adasparse._files import TextFile, file_hash, in_words, write_atomically, write_with
+from support.small_disk import largest_file
 
 
 def test_a_file_is_written_whole(tmp_path):
@@ -74,3 +78,33 @@ def test_an_empty_file_is_refused_unless_it_may_be(tmp_path):
     with pytest.raises(ValueError, match="must have text; it is empty"):
         TextFile(tmp_path / "a").text()
     assert list(TextFile(tmp_path / "a", may_be_empty=True).lines()) == []
+
+
+@pytest.mark.parametrize("writer", ["safetensors", "python"])
+def test_a_disk_that_takes_no_more_is_told_in_words(tmp_path, writer):
+    """Errors of safetensors used to end in a number, those of Python to name no file."""
+    path, weights = tmp_path / "a", torch.ones(1000)
+    fill = {
+        "safetensors": lambda x: save_file({"x": weights}, x),
+        "python": lambda x: x.write_bytes(b"x" * 4000),
+    }
+    with largest_file(1000), pytest.raises(OSError, match="File too large") as caught:
+        write_with(path, fill[writer])
+    assert in_words(caught.value) == f"{path} cannot be used: File too large."
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_of_libraries_in_rust_have_no_number():
+    error = Exception("Error while serializing: I/O error: No space left (os error 28)")
+    assert in_words(error) == f"{os.strerror(28)}."
+    assert in_words(ValueError("must be 2")) == "must be 2"
+
+
+def test_a_pipe_that_nobody_writes_is_told(tmp_path, monkeypatch):
+    """Reading it never ended."""
+    monkeypatch.setattr(_files, "_PATIENCE", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="is a pipe; nothing opened it to write"):
+        list(TextFile(tmp_path / "pipe").lines())
+    assert set(threading.enumerate()) <= before

@@ -1,12 +1,15 @@
-"""Files: atomic writing, SHA-256 hashes, and reading of UTF-8 text, plain or gzip."""
+"""Files: atomic writing, hashes, reading of UTF-8 text, and errors of the system in words."""
 
 import gzip
 import hashlib
 import io
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +17,53 @@ _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 #: Beginnings of names of open streams, which may be files that others write to as well.
 _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
+#: Seconds to wait for a program that writes into a pipe.
+_PATIENCE = 60.0
+#: End of a message of a library in Rust, which has errors of its own for those of the system.
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+def _number(error: BaseException) -> int | None:
+    """Return the number of an error of the operating system; libraries in Rust have it as text."""
+    rust = _RUST_ERROR.search(str(error))
+    return int(rust[1]) if rust else error.errno if isinstance(error, OSError) else None
+
+
+def is_system_error(error: BaseException) -> bool:
+    """Tell whether an error is the operating system's, also as libraries in Rust raise it."""
+    return isinstance(error, OSError) or _number(error) is not None
+
+
+def in_words(error: BaseException) -> str:
+    """Return the message of an error; one of the operating system names its file, not its number.
+
+    Example:
+        >>> in_words(OSError(2, "No such file or directory", "a.txt"))
+        'a.txt cannot be used: No such file or directory.'
+    """
+    number = _number(error)
+    if number is None:
+        return str(error)
+    given = [getattr(error, name, None) for name in ("filename", "filename2")]
+    names = " and ".join(_shortened(os.fsdecode(x)) for x in given if x)
+    said = getattr(error, "strerror", None) or os.strerror(number)
+    return f"{names} cannot be used: {said}." if names else f"{said}."
+
+
+@contextmanager
+def errors_named(path: str | Path) -> Iterator[None]:
+    """Name a path in errors of the operating system that name none, such as of a full disk."""
+    try:
+        yield
+    except Exception as error:
+        number = _number(error)
+        if number is None or getattr(error, "filename", None):
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:90]} … {name[-90:]}"
 
 
 def write_with(
@@ -32,10 +82,15 @@ def write_with(
     path = Path(path)
     if make_folders:
         path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_special(path):
-        _write_through(path, write)
-        return
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    with errors_named(path):
+        if _is_special(path):
+            _write_through(path, write)
+        else:
+            target = Path(os.path.realpath(path)) if path.is_symlink() else path
+            _replace_with(target, write)
+
+
+def _replace_with(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     try:
         write(temporary)
@@ -166,7 +221,7 @@ class TextFile:
         )
 
     def _raw_lines(self) -> Iterator[bytes]:
-        stream = self._stream or self.path.open("rb", buffering=0)
+        stream = self._stream or _open(self.path)
         with io.BufferedReader(_HashingReader(stream, self._digest), 1 << 17) as raw:
             is_gzip = raw.peek(2)[:2] == _GZIP
             text = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if is_gzip else raw
@@ -199,6 +254,25 @@ class TextFile:
                 f"{error.start + 1} (0x{line[error.start]:02x}: {error.reason}). If it is "
                 "Latin-1, convert it: iconv -f LATIN1 -t UTF-8."
             ) from error
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file to read it; a pipe that nobody opens to write is an error, in the end."""
+    if not path.is_fifo():
+        return path.open("rb", buffering=0)
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(path.open, "rb", buffering=0)
+        try:
+            return opening.result(_PATIENCE)
+        except BaseException as error:  # Ctrl-C, too, must not wait for the thread
+            opening.add_done_callback(lambda opened: opened.result().close())
+            with suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            if not isinstance(error, TimeoutError):
+                raise
+            raise ValueError(
+                f"{path} is a pipe; nothing opened it to write within {_PATIENCE:g} seconds."
+            ) from None
 
 
 class _HashingReader(io.RawIOBase):

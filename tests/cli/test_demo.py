@@ -41,6 +41,13 @@ def test_shows_translations_heads_and_what_to_do_next(tmp_path):
     assert (out / "report" / "index.html").stat().st_size > 10_000
 
 
+def test_a_folder_in_use_is_told_before_the_corpus_is_made(tmp_path, monkeypatch):
+    """It used to be told after half a minute."""
+    monkeypatch.setattr("adasparse.demo.run.generate", lambda *_, **__: 1 / 0)
+    (tmp_path / "mine.txt").write_text("mine")
+    assert "must be new, empty, or that of" in run("--out", str(tmp_path)).stderr
+
+
 def test_a_demo_replaces_an_earlier_one_and_nothing_else(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     refused = run("--out", str(tmp_path))

@@ -380,3 +380,21 @@ def test_a_perplexity_beyond_numbers_is_infinite(tmp_path):
     result = invoke("lm", "eval", run, *read)
     assert result.exit_code == 0, result.exception
     assert " inf " in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\n", b"a\0b\n", b"\x1f\x8bx"], ids=repr)
+def test_a_dry_run_reads_the_text(tmp_path, content):
+    """Everything was said to be fine, and training refused the text."""
+    (tmp_path / "text").write_bytes(content)
+    where = (language_file(), f"data={tmp_path / 'text'}", f"output={tmp_path / 'run'}")
+    assert "must " in fails("lm", "train", *where, "--dry-run")
+
+
+@pytest.mark.parametrize("name", ["translate", "analyze", "explore"])
+def test_a_tokenizer_without_padding_is_told(tmp_path, name):
+    """It used to end in a traceback, or in an analysis of sentences without their end."""
+    run = tmp_path / "run"
+    shutil.copytree(small_run(), run)
+    (run / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    message = fails(*COMMANDS[name](run), text="zwei\n")
+    assert "must have a token for padding and one for the end; got None and None." in message

@@ -12,6 +12,7 @@ from safetensors.numpy import load
 
 from adasparse import _command
 from support.commands import fails, invoke, snapshot
+from support.small_disk import largest_file
 from support.small_runs import recipe_file, small_data, small_run
 from support.small_tasks import task_file, task_run
 
@@ -159,3 +160,22 @@ def test_a_working_directory_that_was_removed_is_told(tmp_path, monkeypatch):
     (tmp_path / "gone").rmdir()
     with pytest.raises(SystemExit, match="The working directory was removed; change to another"):
         _command._start(["score"])
+
+
+def test_a_disk_that_takes_no_tokenizer_is_told(tmp_path, monkeypatch):
+    """It used to end in a traceback of tokenizers."""
+    from transformers import PreTrainedTokenizerFast
+
+    true = PreTrainedTokenizerFast.save_pretrained
+
+    def limited(*args, **kwargs):
+        with largest_file(1000):
+            return true(*args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", limited)
+    for side in ("de", "en"):
+        (tmp_path / f"a.{side}").write_text("eins zwei\ndrei vier\nsechs\n")
+    texts = sorted(tmp_path.iterdir())
+    message = fails("prepare", "--train", *texts, "--dev-size", 1, "--out", tmp_path / "data")
+    assert f"{tmp_path / 'data'} cannot be used: File too large." in message
+    assert sorted(tmp_path.iterdir()) == texts

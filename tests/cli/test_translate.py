@@ -6,7 +6,9 @@ from typer.testing import CliRunner
 from adasparse.cli.main import app
 from adasparse.translation.decode import translate
 from adasparse.translation.runs import load_run
+from support.small_language import language_run
 from support.small_runs import command, run, small_run
+from support.small_tasks import task_run
 
 LINES = ["zwei drei", "", "neun acht sieben", " ", "eins"]
 
@@ -177,3 +179,22 @@ def test_who_has_read_enough_may_go():
     done = run(["sh", "-c", f"yes eins | head -20000 | {script}"])
     assert done.stdout.split("\n")[:-1] == best(["eins"])
     assert done.stderr == ""
+
+
+def test_one_file_for_text_and_attention_is_refused(tmp_path):
+    """The attention used to replace the translations."""
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    for other in (tmp_path / "x", tmp_path / "link"):
+        files = ("--output", tmp_path / "x", "--attention", other)
+        message = fails(*files, text=b"zwei\n")
+        assert f"--output and --attention must be two files; both are {tmp_path / 'x'}" in message
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["tasks", "lm"])
+def test_a_run_of_another_command_is_told(kind):
+    """The message of transformers advised to update it."""
+    other = {"tasks": task_run, "lm": language_run}[kind]()
+    message = fails(text=b"zwei\n", folder=other)
+    assert "The run must be one of 'adasparse train', or an encoder-decoder of" in message
+    assert "is a LongContextForCausalLM." in message

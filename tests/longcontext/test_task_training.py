@@ -39,8 +39,8 @@ def test_recipe_tells_all_mistakes_at_once():
     for complaint in (
         "task must be one of ['sort', 'copy'",
         "got 'dance'",
-        "heads must divide width; got 4 and 30",
-        "learning_rate must be above 0 and finite; got -1",
+        "heads must divide width if head_dim is not given; got 4 and 30",
+        "learning_rate must be above 0 and at most 1,000; got -1",
         "keep must be at least 2; got 1",
     ):
         assert complaint in str(caught.value)
@@ -52,6 +52,11 @@ def test_recipe_tells_all_mistakes_at_once():
     [
         ({"min_length": 9, "max_length": 8}, "got 9 and 8"),
         ({"task": "2back", "min_length": 2}, "at least 3 for 2back"),
+        (
+            {"eval_lengths": (10**9,)},
+            r"eval_lengths must be .* and at most 1,048,576; got \[10{9}\]",
+        ),
+        ({"task": "sort-999999999"}, "the size of its alphabet, at most 1,000,000, such as"),
         ({"eval_lengths": (0, 4)}, r"eval_lengths must be at least 1 for copy .*; got \[0, 4\]"),
         ({"look_alikes": 0.5}, r"look_alikes must be 0 for copy; got 0\.5"),
         ({"task": "mqmtar", "look_alikes": 2.0}, r"look_alikes must be between 0 and 1; got 2\.0"),

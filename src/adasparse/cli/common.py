@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from adasparse._files import in_words, is_system_error
+
 
 def hush_transformers() -> None:
     """Keep warnings and progress bars of transformers off the terminal."""
@@ -30,35 +32,27 @@ def user_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read the output has enough; typer ends quietly
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        _say(f"Error: {_in_words(error)}")
+        _say(f"Error: {in_words(error)}")
         raise typer.Exit(1) from error
-    except (MemoryError, RuntimeError) as error:
-        if not _is_about_memory(error):
+    except Exception as error:
+        if _is_about_memory(error):
+            _say(f"Error: There is not enough memory for this. {error}".rstrip())
+        elif is_system_error(error):
+            _say(f"Error: {in_words(error)}")
+        else:
             raise
-        _say(f"Error: There is not enough memory for this. {error}".rstrip())
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         _say("Interrupted.")
         raise typer.Exit(130) from None
 
 
-def _in_words(error: Exception) -> str:
-    """Return the message of an error; one of the operating system names its file first."""
-    if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
-    names = [_shortened(os.fsdecode(x)) for x in (error.filename, error.filename2) if x]
-    told = f"{' and '.join(names)} cannot be used: " if names else ""
-    return f"{told}{error.strerror}."
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= 200 else f"{name[:90]} … {name[-90:]}"
-
-
 def _is_about_memory(error: Exception) -> bool:
     """Tell whether memory ran out; PyTorch says so in its own words."""
     signs = ("allocate memory", "out of memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+    )
 
 
 def _say(message: str) -> None:

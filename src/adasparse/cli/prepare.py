@@ -161,6 +161,7 @@ def _progress(console: Console) -> Progress:
         _Rate(),
         TimeElapsedColumn(),
         console=console,
+        disable=not console.is_terminal,
     )
 
 

@@ -58,6 +58,8 @@ def translate(
         for path in (output, attention):
             if path is not None:
                 check_output_file(path)
+        if output is not None and attention is not None and _is_same_file(output, attention):
+            raise ValueError(f"--output and --attention must be two files; both are {output}.")
         if output is None and sys.stdout is None:
             raise ValueError("Standard output is closed; name a file with --output.")
         if not files and sys.stdin is None:
@@ -92,6 +94,12 @@ def translate(
             write_atomically(output, text)
         if attention is not None:
             _save_attention(model, tokenizer, sentences, found, attention)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Tell whether two paths name one file, which one would overwrite; devices take both."""
+    is_file = one.is_file() or not one.exists()
+    return is_file and one.resolve() == other.resolve()
 
 
 def _read(files: list[Path]) -> tuple[list[str], list[str]]:

@@ -95,7 +95,7 @@ def run_demo(
     """
     start = time.perf_counter()
     out = Path(out)
-    check_output_folder(out)
+    _check_free(out)
     recipe = TranslationRecipe(
         **RECIPE,
         data=str(out / "data"),
@@ -140,14 +140,17 @@ def run_demo(
     return result
 
 
-def _clear(out: Path) -> None:
-    """Make room, where only an earlier demo is in the way."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / "corpus").is_dir():
+def _check_free(out: Path) -> None:
+    """Refuse a folder with something else than an earlier demo."""
+    check_output_folder(out)
+    if out.exists() and any(out.iterdir()) and not (out / "corpus").is_dir():
         raise ValueError(
             f"The folder of a demo must be new, empty, or that of an earlier demo; {out} is not."
         )
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier demo."""
     for name in ("corpus", "data", "run", "report"):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (RESULTS, "translations.tsv"):

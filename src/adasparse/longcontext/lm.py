@@ -17,7 +17,7 @@ from adasparse.longcontext.model import LongContextForCausalLM
 from adasparse.longcontext.perplexity import perplexity_by_length
 from adasparse.longcontext.recipe import LanguageRecipe
 from adasparse.longcontext.tasks import IGNORED
-from adasparse.longcontext.text import Blocks, Tokens, open_tokens, write_tokens
+from adasparse.longcontext.text import Blocks, Tokens, open_tokens, read_text, write_tokens
 from adasparse.longcontext.train import model_loss
 from adasparse.training import (
     BestModel,
@@ -152,13 +152,17 @@ class LanguageJob:
         return language_card(self.recipe, results)
 
     def rehearsal(self) -> Rehearsal:
-        """Return a new model and a batch of random tokens."""
+        """Return a new model and a batch of random tokens; read the text, which must be one."""
         recipe = self.recipe
+        num_characters = len(read_text(recipe.data))
         model = self._build_model(vocab_size=recipe.vocab_size)
         tokens = torch.randint(recipe.vocab_size, (recipe.batch_size, recipe.context))
         return Rehearsal(
             model=model,
             inputs=collate_blocks(list(tokens)),
             loss=model_loss,
-            sizes={"examples": recipe.max_steps * recipe.batch_size * recipe.accumulate},
+            sizes={
+                "examples": recipe.max_steps * recipe.batch_size * recipe.accumulate,
+                "characters": num_characters,
+            },
         )

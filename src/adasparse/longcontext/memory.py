@@ -20,8 +20,9 @@ def forward_bytes(config: LongContextConfig, num_tokens: int, *, num_logits: int
         num_logits: Number of tokens whose logits are computed.
     """
     width, inner = config.hidden_size, config.intermediate_size
-    groups = config.num_key_value_heads or config.num_attention_heads
-    heads = width + 2 * groups * config.head_dim
+    groups, head_dim = config.num_key_value_heads, config.head_dim
+    assert groups is not None and head_dim is not None
+    heads = (config.num_attention_heads + 2 * groups) * head_dim
     # At once: the residual and its norm with either the three products of the MLP, or the heads,
     # rotated or scaled, packed keys and the output of attention.
     peak = 2 * width + max(3 * inner, 3 * heads + width)

@@ -133,8 +133,8 @@ class LengthScale(nn.Module):
             raise ValueError(f"kind must be one of {get_args(LengthScaleKind)}; got {kind!r}.")
         if (kind == "adaptive") != (embed_dim is not None):
             raise ValueError(
-                'embed_dim, the size of the layer input, belongs to kind="adaptive"; '
-                f"got kind={kind!r} and embed_dim={embed_dim}."
+                'embed_dim, the size of the layer input, is required by kind="adaptive", which '
+                f"alone takes it; got kind={kind!r} and embed_dim={embed_dim}."
             )
         self.num_heads = num_heads
         self.kind = kind

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from adasparse._files import file_hash, sync, write_atomically, write_with
+from adasparse._files import file_hash, is_system_error, sync, write_atomically, write_with
 
 #: Hashes of the files of a checkpoint; written last.
 HASHES = "hashes.json"
@@ -101,8 +101,8 @@ def latest_intact(folder: str | Path) -> tuple[Path | None, list[Path]]:
 
 
 def is_disk_error(error: Exception) -> bool:
-    """Tell whether an error is the disk's, also when a library in Rust says so in its own words."""
-    return isinstance(error, OSError | SafetensorError) or "os error" in str(error)
+    """Tell whether an error is the disk's."""
+    return isinstance(error, SafetensorError) or is_system_error(error)
 
 
 def publish(staged: Path, folder: Path) -> Path:

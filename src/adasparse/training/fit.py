@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformers import TrainerState
 
+from adasparse._files import in_words
 from adasparse._threads import thread_limit
 from adasparse.training.callbacks import StopRequest, TrainingLog
 from adasparse.training.checkpoints import checkpoint_step, is_disk_error
@@ -84,7 +85,7 @@ def _train(trainer: EngineTrainer, checkpoint: Path | None, report: Report) -> b
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except OSError as error:
         raise TrainingStopped(
-            f"Training ended after step {trainer.state.global_step}: {error}."
+            f"Training ended after step {trainer.state.global_step}: {in_words(error)}"
         ) from error
     except (ValueError, RuntimeError) as error:
         trainer.check_finite(cause=error)
@@ -115,6 +116,6 @@ def _finish(job: TrainingJob, trainer: EngineTrainer, report: Report) -> None:
         if not is_disk_error(error):
             raise
         raise TrainingStopped(
-            f"Training is done, but its model could not be written: {error}. "
+            f"Training is done, but its model could not be written: {in_words(error)} "
             f"Make room where {job.recipe.output} is."
         ) from error

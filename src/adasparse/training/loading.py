@@ -147,7 +147,7 @@ def load_tokenizer(folder: str | Path, cls: Any = AutoTokenizer) -> PreTrainedTo
 def check_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path
 ) -> None:
-    """Refuse a tokenizer with ids that a model has no embedding for."""
+    """Refuse a tokenizer with ids that a model has no embedding for, or without tokens it needs."""
     embeddings: Any = model.get_input_embeddings()
     size = len(embeddings.weight)
     largest = max(tokenizer.get_vocab().values(), default=0)
@@ -155,6 +155,12 @@ def check_vocabulary(
         raise ValueError(
             f"Model and tokenizer in {folder} must be of one training: the model has {size} "
             f"tokens, the tokenizer an id of {largest}."
+        )
+    ends = (tokenizer.pad_token, tokenizer.eos_token)
+    if model.config.is_encoder_decoder and None in ends:
+        raise ValueError(
+            f"The tokenizer in {folder} must have a token for padding and one for the end; got "
+            f"{ends[0]!r} and {ends[1]!r}."
         )
 
 

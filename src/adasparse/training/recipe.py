@@ -8,6 +8,8 @@ from typing import ClassVar, Literal, get_args
 MISTAKES = "The recipe has mistakes: "
 #: Largest value of a setting that is an integer; more is a slip of the keyboard.
 MOST = 10**9
+#: Largest learning rate and weight decay; with more, the first step leaves nothing of the weights.
+MOST_RATE = 1000
 #: Largest vocabulary to learn: tokenizers reserves the memory of all of it, or ends the process.
 MOST_TOKENS = 10**6
 
@@ -117,12 +119,15 @@ class TrainingRecipe:
         if self.schedule not in get_args(Schedule):
             choices = ", ".join(get_args(Schedule))
             found.append(f"schedule must be one of {choices}; got {self.schedule!r}")
-        for name in ("learning_rate", "max_grad_norm"):
-            if not 0 < getattr(self, name) < float("inf"):
-                found.append(f"{name} must be above 0 and finite; got {getattr(self, name)}")
-        for name in ("weight_decay", "alpha_lr_factor"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                found.append(f"{name} must be at least 0 and finite; got {getattr(self, name)}")
+        if not 0 < self.learning_rate <= MOST_RATE:
+            found.append(
+                f"learning_rate must be above 0 and at most {MOST_RATE:,}; got {self.learning_rate}"
+            )
+        if not 0 < self.max_grad_norm < float("inf"):
+            found.append(f"max_grad_norm must be above 0 and finite; got {self.max_grad_norm}")
+        for name, most in {"weight_decay": MOST_RATE, "alpha_lr_factor": MOST}.items():
+            if not 0 <= getattr(self, name) <= most:
+                found.append(f"{name} must be between 0 and {most:,}; got {getattr(self, name)}")
         if not 0 < self.adam_beta2 < 1:
             found.append(f"adam_beta2 must be between 0 and 1; got {self.adam_beta2}")
         return found

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from adasparse._files import in_words
+
 
 class TensorBoardLog(TensorBoardCallback):
     """Writes scalars for TensorBoard until the disk refuses one.
@@ -49,7 +51,8 @@ class TensorBoardLog(TensorBoardCallback):
         except OSError as error:
             self._is_failed, self.tb_writer = True, None
             self._report(
-                f"Files for TensorBoard cannot be written: {error}. Training continues without."
+                f"Files for TensorBoard cannot be written: {in_words(error)} Training continues "
+                "without."
             )
 
     def _ignore_own(self, args: threading.ExceptHookArgs) -> None:

@@ -20,7 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from adasparse._files import write_atomically
+from adasparse._files import in_words, write_atomically
 from adasparse.integrations.huggingface import SparsityTrainerMixin
 from adasparse.nn import alpha_parameters
 from adasparse.training.batches import RunningNumbers, TokenBatches
@@ -251,8 +251,8 @@ class EngineMixin:
             if not is_disk_error(error):
                 raise
             raise TrainingStopped(
-                f"The checkpoint of step {self.state.global_step} could not be written: {error}. "
-                f"Make room where {folder} is."
+                f"The checkpoint of step {self.state.global_step} could not be written: "
+                f"{in_words(error)} Make room where {folder} is."
             ) from error
         finally:
             self._is_staging = False

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from adasparse._files import check_output_folder
+from adasparse._files import check_output_folder, errors_named
 from adasparse.translation.data import FORMAT, MANIFEST, recover
 
 __all__ = ["check_free", "staged"]
@@ -57,7 +57,7 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
     missing = [parent for parent in folder.parents if not parent.exists()]
     temporary = folder.with_name(f".{folder.name}.{uuid4().hex}.partial")
     try:
-        with _terminated():
+        with _terminated(), errors_named(folder):
             temporary.mkdir(parents=True)
             yield temporary
             _replace(folder, temporary)

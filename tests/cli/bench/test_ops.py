@@ -46,3 +46,10 @@ def test_missing_package_is_noted(run, monkeypatch):
     found = json.loads(result.stdout)
     assert found["skipped"] == ["entmax.entmax15: not installed"]
     assert "entmax.entmax15" not in {row["baseline"] for row in found["results"]}
+
+
+def test_threads_that_nobody_has_are_refused(run):
+    """So many used to end the process: there was no memory for them."""
+    result = run("ops", "--quick", "--threads", 10**9)
+    assert result.exit_code == 2
+    assert "less than or equal to 1024" in " ".join(result.stderr.replace("│", " ").split())

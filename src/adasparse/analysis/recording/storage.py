@@ -111,14 +111,7 @@ def save_recording(path: str | Path, recording: Recording) -> None:
         "version": str(VERSION),
         "about": json.dumps(about, ensure_ascii=False),
     }
-
-    def save(temporary: Path) -> None:
-        try:
-            save_file(arrays, temporary, metadata)
-        except SafetensorError as error:
-            raise OSError(f"{path} cannot be written: {error}.") from error
-
-    write_with(path, save, make_folders=True)
+    write_with(path, lambda temporary: save_file(arrays, temporary, metadata), make_folders=True)
 
 
 def _joined(layers: list[LayerWeights]) -> dict[str, Array]:

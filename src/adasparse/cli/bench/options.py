@@ -25,7 +25,7 @@ def check_dtype(dtype: str | None) -> str | None:
 
 
 Threads = Annotated[
-    int | None, typer.Option(min=1, show_default="torch's choice", help="CPU threads.")
+    int | None, typer.Option(min=1, max=1024, show_default="torch's choice", help="CPU threads.")
 ]
 Repeats = Annotated[
     int | None,

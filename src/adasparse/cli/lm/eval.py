@@ -23,7 +23,8 @@ def evaluate(
         int, typer.Option(min=2, help="Read so many at each length, at least one window.")
     ] = 50_000,
     needles: Annotated[
-        int, typer.Option(min=0, help="Keys to find at each length and depth; 0 for none.")
+        int,
+        typer.Option(min=0, max=10_000, help="Keys to find at each length and depth; 0 for none."),
     ] = 10,
     as_json: AsJson = False,
 ) -> None:

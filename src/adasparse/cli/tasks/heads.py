@@ -24,7 +24,9 @@ def heads(
     ],
     lengths: Lengths = None,
     max_factor: MaxFactor = 16,
-    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 20,
+    examples: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Number of examples at each length.")
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Measure how the attention of each head spreads out as the context grows.

@@ -29,7 +29,9 @@ def sweep(
     ] = None,
     lengths: Lengths = None,
     max_factor: MaxFactor = 16,
-    examples: Annotated[int, typer.Option(min=1, help="Number of examples at each length.")] = 100,
+    examples: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Number of examples at each length.")
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Train and score every combination of attention, positions and seed.

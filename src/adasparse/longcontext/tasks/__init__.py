@@ -9,6 +9,8 @@ from adasparse.longcontext.tasks.recall import MultiQueryRecall
 from adasparse.longcontext.tasks.task import BOS, EOS, IGNORED, PAD, SEP, Task, TaskBatch
 from adasparse.longcontext.tasks.two_back import TwoBack
 
+#: Size of the largest alphabet.
+MOST_SYMBOLS = 10**6
 #: Every task as published, by its name.
 TASKS: dict[str, Task] = {
     task.name: task
@@ -35,10 +37,11 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     base, _, size = name.rpartition("-")
     task = TASKS.get(base)
-    if task is None or not hasattr(task, "num_symbols") or not size.isdecimal() or int(size) < 2:
+    has_size = size.isdecimal() and len(size) < 9 and 2 <= int(size) <= MOST_SYMBOLS
+    if task is None or not hasattr(task, "num_symbols") or not has_size:
         raise ValueError(
             f"a task must be one of {list(TASKS)}, or such a name with the size of its alphabet, "
-            f'such as "sort-8"; got {name!r}.'
+            f'at most {MOST_SYMBOLS:,}, such as "sort-8"; got {name!r}.'
         )
     return replace(task, num_symbols=int(size))  # type: ignore[call-arg]
 
