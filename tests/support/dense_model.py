@@ -47,7 +47,7 @@ def _norm(x: Tensor, weight: Tensor) -> Tensor:
 
 def _attention(config, layer: dict[str, Tensor], x: Tensor) -> Tensor:
     n, h = len(x), config.num_attention_heads
-    d = config.hidden_size // h
+    d = config.head_dim
     shared = h // config.num_key_value_heads
     scores, values = [], []
     for head in range(h):

@@ -220,6 +220,9 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     "molmo2_text": {"rope_scaling_layers": [0, 1]},
     "molmo2_vision": {"num_position_embeddings": 16},
     "moonshine_streaming": {"num_key_value_heads": 4},
+    "nemotron3_diarization_audio": {"num_key_value_heads": 4},
+    "nemotron3_5_transcribe_asr_audio": {"num_key_value_heads": 4},
+    "nemotron3_5_transcribe_word_timestamp": {"num_key_value_heads": 4},
     "moonshine_streaming_encoder": {"sliding_windows": [[8, 4], [8, 0]]},
     "gemma3n_text": {
         "intermediate_size": [48, 48],
