@@ -132,8 +132,8 @@ void add_product(const T* a, Row a_row, Step a_step, const Rows<T>& b, T* c, int
 }
 
 // The same, but a factor of zero adds nothing, whatever it is multiplied with.
-template <class T>
-void add_product_of_support(const T* a, int64_t a_row, One a_step, const Rows<T>& b, T* c,
+template <class T, class Row, class Step>
+void add_product_of_support(const T* a, Row a_row, Step a_step, const Rows<T>& b, T* c,
                             int64_t c_row, int64_t rows, int64_t columns, int64_t steps) {
   with_elements(b, [&](const auto* from) {
     for (int64_t i = 0; i < rows; ++i)

@@ -29,6 +29,17 @@ struct DenseBackward {
     WideRows<T> grad;
   };
 
+  // c (rows, columns) += a (rows, steps) b (steps, columns), in which a zero of a counts for
+  // nothing.
+  template <class Row, class Step>
+  static void add(bool is_finite, const T* a, Row a_row, Step a_step, const Rows<T>& b, T* c,
+                  int64_t rows, int64_t columns, int64_t steps) {
+    if (is_finite)
+      add_product(a, a_row, a_step, b, c, columns, rows, columns, steps);
+    else
+      add_product_of_support(a, a_row, a_step, b, c, columns, rows, columns, steps);
+  }
+
   // Queries [first, last) of a dense head; sums over them are added to by_key and by_value.
   void run_rows(int64_t number, int64_t first, int64_t last, const T* key_panels,
                 const T* value_panels, Work& work, T* by_key, T* by_value) const {
@@ -81,17 +92,14 @@ struct DenseBackward {
       for (int64_t j = 0; j < n; j += kChunkKeys) {
         const Rows<T> keys = rows.key.at(head.b, g).from(columns.first + j);
         const int64_t size = smaller(kChunkKeys, n - j);
-        if (are_keys_finite)
-          add_product(gradients + j, stride, One{}, keys, sum, key_size, count, key_size, size);
-        else
-          add_product_of_support(gradients + j, stride, One{}, keys, sum, key_size, count, key_size,
-                                 size);
+        add(are_keys_finite, gradients + j, stride, One{}, keys, sum, count, key_size, size);
       }
       write_rows(in, sum, key_size, count, in.d, a.grad_query, head.b, head.h, i);
-      add_product(gradients, One{}, stride, rows.query.at(head.b, head.h).from(i),
-                  by_key + columns.first * key_size, key_size, n, key_size, count);
-      add_product(weights, One{}, stride, grads, by_value + columns.first * value_size, value_size,
-                  n, value_size, count);
+      const Rows<T> queries = rows.query.at(head.b, head.h).from(i);
+      add(are_finite(queries, count, key_size), gradients, One{}, stride, queries,
+          by_key + columns.first * key_size, n, key_size, count);
+      add(are_finite(grads, count, value_size), weights, One{}, stride, grads,
+          by_value + columns.first * value_size, n, value_size, count);
     }
   }
 
