@@ -34,6 +34,7 @@ struct SoftmaxMap {
   static constexpr bool kIsSparse = false;
   static constexpr bool kIsCheap = false;
   static constexpr bool kIsSigmaCheap = true;
+  bool is_cheap() const { return kIsCheap; }
   double eps() const { return 0; }
   double edge(double) const { return -std::numeric_limits<double>::infinity(); }
   double shift(double c) const { return c; }
@@ -60,6 +61,7 @@ struct Entmax15Map {
   static constexpr bool kIsSparse = true;
   static constexpr bool kIsCheap = true;
   static constexpr bool kIsSigmaCheap = false;
+  bool is_cheap() const { return kIsCheap; }
   double eps() const { return 0.5; }
   double edge(double c) const { return c - 2; }
   double shift(double c) const { return c; }
@@ -85,6 +87,7 @@ struct SparsemaxMap {
   static constexpr bool kIsSparse = true;
   static constexpr bool kIsCheap = true;
   static constexpr bool kIsSigmaCheap = true;
+  bool is_cheap() const { return kIsCheap; }
   double eps() const { return 1; }
   double edge(double c) const { return c - 1; }
   double shift(double c) const { return c; }
@@ -118,8 +121,12 @@ struct GeneralMap {
         epsilon_(T(eps)),
         power_(T((1 - eps) / eps)),
         slope_(T(1 - eps)),
-        is_steep_(eps > 0.5) {}
+        whole_(whole_power(eps)),
+        is_steep_(eps > 0.5) {
+    while (2 << squarings_ <= whole_ - 2) ++squarings_;
+  }
 
+  bool is_cheap() const { return whole_ != 0; }
   double eps() const { return eps_; }
   double edge(double c) const { return c - 1 / eps_; }
   double shift(double c) const { return c; }
@@ -134,6 +141,7 @@ struct GeneralMap {
   }
   template <class X>
   ADASPARSE_INLINE void eval(X z, X at, X& p, X& sigma) const {
+    if (whole_) return eval_whole(z, at, p, sigma);
     const X t = base(z, at);
     X x = is_steep_ ? t - T(1) : (z - at) * epsilon_;
     auto inside = greater(t, all<X>(0));
@@ -157,8 +165,35 @@ struct GeneralMap {
   }
 
  private:
+  // Up to here a power is a product: the roundings of its factors add up to a little more than
+  // half of it in ULP.
+  static constexpr int kLargestWhole = 20;
+  // 1 / eps if that is such a whole number, as for alpha = 4/3 or 1.05, else 0.
+  static int whole_power(double eps) {
+    const double power = std::nearbyint(1 / eps);
+    return power > 2 && power <= kLargestWhole && std::fabs(power * eps - 1) < 3e-15
+               ? static_cast<int>(power)
+               : 0;
+  }
+  // p = t^m and sigma = t^(m-1) as products, m > 2.
+  template <class X>
+  ADASPARSE_INLINE void eval_whole(X z, X at, X& p, X& sigma) const {
+    const X x = (z - at) * epsilon_, t = x + T(1);
+    const X rest = x - (t - T(1));  // what t has no digits for
+    const int lower = whole_ - 2;
+    X low = t;
+    for (int bit = squarings_ - 1; bit >= 0; --bit) {
+      low = low * low;
+      if (lower >> bit & 1) low = low * t;
+    }
+    const auto inside = greater(t, all<X>(0));
+    sigma = select(inside, low * (rest * T(whole_ - 1) + t), all<X>(0));
+    p = select(inside, low * t * (rest * T(whole_) + t), all<X>(0));
+  }
+
   double eps_;
   T epsilon_, power_, slope_;
+  int whole_, squarings_ = 0;
   bool is_steep_;  // whether scores are counted from the edge
 };
 

@@ -71,10 +71,10 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
       out.c = std::log(sums.mass);
     return {out, weights != nullptr};
   } else {
-    const bool is_convex = eps > 0 && eps <= 1;
+    const bool is_convex = eps > 0 && eps <= 1, is_cheap = map.is_cheap();
     Guess guess;
     if (is_convex) {
-      if constexpr (Map::kIsCheap)
+      if (is_cheap)
         guess.bound = guess.c = known > out.max ? known - out.max : bound_from_best(map, top);
       else
         guess = guess_row(row, n, eps, top, scratch);
@@ -82,14 +82,15 @@ SolvedRow solve_row(const Map& map, const T* row, int64_t n, T* scratch, T* weig
     const T* values = row;
     T shift = top.max;
     int64_t count = n;
-    if (Map::kIsCheap) weights = nullptr;  // evaluating once more costs as little as storing them
+    if (is_cheap) weights = nullptr;  // evaluating once more costs as little as storing them
     int64_t packed = -1;
     if (guess.packed >= 0)
       packed = pack_candidates(scratch, guess.packed, T(0), eps, guess.bound, scratch);
     else if (Map::kIsCheap)
-      packed = pad_scores(scratch, pack_candidates(row, n, top.max, eps, guess.bound, scratch));
+      packed = pack_candidates(row, n, top.max, eps, guess.bound, scratch);
     else if (eps > 0)
       packed = pack_few_candidates(row, n, top.max, eps, guess.bound, scratch);
+    if (is_cheap && packed >= 0) packed = pad_scores(scratch, packed);
     if (packed >= 0) {
       values = scratch;
       count = packed;
@@ -225,7 +226,7 @@ void write_weights(const Map& map, const T* row, int64_t n, const SolvedRow& row
   for_each_two(row, n, [&](X s, int64_t count, int64_t j) ADASPARSE_INLINE_BODY {
     const X z = s - shift;
     X p = all<X>(0), sigma = p;
-    if (Map::kIsCheap || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
+    if (map.is_cheap() || map.eps() < 0 || any(greater(z, edge))) map.eval(z, at, p, sigma);
     store_two(weights + j, p * scale, count);
     if (slopes) store_two(slopes + j, sigma * scale, count);
   });

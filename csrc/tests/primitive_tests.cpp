@@ -186,6 +186,35 @@ void test_power() {
         static_cast<double>(worst_x), static_cast<double>(worst_power), worst);
 }
 
+// Weights of alpha = 1 + 1/m, which are products, where they are normal numbers.
+template <class T>
+void test_whole_powers() {
+  constexpr T lowest = sizeof(T) == 4 ? T(-85) : T(-700);
+  Random random(4);
+  for (int m = 3; m <= 20; ++m) {
+    const double eps = 1 + 1. / m - 1;
+    const GeneralMap<T> map(eps);
+    CHECK(map.is_cheap(), "%s alpha = 1 + 1/%d", kIsa, m);
+    double worst = 0;
+    T worst_z = 0;
+    for (int i = 0; i < kArguments / 10; ++i) {
+      const T z = static_cast<T>(m * std::expm1(-10 * random.uniform()));
+      // As rounded: near the edge of the support, p is steep.
+      const volatile T x = z * static_cast<T>(eps);
+      const long double exact_log = std::log1p(static_cast<long double>(x)) * m;
+      if (!(exact_log > lowest)) continue;
+      Vec<T> p, sigma;
+      map.eval(broadcast<T>(z), Vec<T>{}, p, sigma);
+      const double bound = 2 + m / 2. + 5 * std::fabs(static_cast<double>(exact_log));
+      const double off = units_off(p[0], std::exp(exact_log)) / bound;
+      const double slope = units_off(sigma[0], std::exp(exact_log * (m - 1) / m)) / bound;
+      if (larger(off, slope) > worst) worst = larger(off, slope), worst_z = z;
+    }
+    CHECK(worst <= 1, "%s weights at alpha = 1 + 1/%d, %a are off by %g of their bound", kIsa, m,
+          static_cast<double>(worst_z), worst);
+  }
+}
+
 void test_rough_exp() {
   double worst = 0;
   for (int i = 0; i <= 80000; ++i) {
@@ -429,6 +458,8 @@ ISA_TEST(log) {
 ISA_TEST(power) {
   test_power<float>();
   test_power<double>();
+  test_whole_powers<float>();
+  test_whole_powers<double>();
 }
 ISA_TEST(products) {
   test_products<float>();

@@ -146,7 +146,7 @@ def assert_agrees(
     grad: Tensor,
     *,
     tolerance: float = TOLERANCE,
-    floor: float = 1e-6,
+    floor: float = 3e-6,
     is_steep: bool = False,
 ) -> dict[str, Tensor]:
     """Compare everything with the reference; relative to the largest number of each tensor.
@@ -155,7 +155,8 @@ def assert_agrees(
         problem: The call.
         grad: Gradient of its output.
         tolerance: Error allowed, relative to the largest number.
-        floor: Added to it, for tensors that are nearly zero.
+        floor: Added to it, for tensors that are nearly zero: gradients of scores are differences of
+            products of about 10, whose last digits differ between processors.
         is_steep: Whether twice the error of plain PyTorch is allowed as well: for alpha between 1.5
             and 2, a score within a rounding of the edge of the support has a large gradient.
     """
