@@ -227,6 +227,7 @@ def test_errors_quote_what_was_given():
         ({"alpha": 0.5}, "at least 1 and finite; got 0.5"),
         ({"dropout": 1.0}, "below 1; got 1.0"),
         ({"rope_theta": 0.0}, "rope_theta must be positive; got 0.0"),
+        ({"initializer_range": 0.0}, "initializer_range must be above 0 and at most 1; got 0.0"),
         ({"attention": "hard", "vocab_size": 0}, "attention must.*; vocab_size must"),
     ],
 )

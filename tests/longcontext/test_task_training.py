@@ -52,6 +52,7 @@ def test_recipe_tells_all_mistakes_at_once():
     [
         ({"min_length": 9, "max_length": 8}, "got 9 and 8"),
         ({"task": "2back", "min_length": 2}, "at least 3 for 2back"),
+        ({"initializer_range": 2.0}, "above 0 and at most 1; got 2.0"),
         (
             {"eval_lengths": (10**9,)},
             r"eval_lengths must be .* and at most 1,048,576; got \[10{9}\]",

@@ -145,6 +145,10 @@ class LongContextConfig(PreTrainedConfig):
             found.append(f"alpha must be at least 1 and finite; got {self.alpha}")
         if not 0 <= self.dropout < 1:
             found.append(f"dropout must be from 0 to below 1; got {self.dropout}")
+        if not 0 < self.initializer_range <= 1:
+            found.append(
+                f"initializer_range must be above 0 and at most 1; got {self.initializer_range}"
+            )
         if not self.rope_theta > 0:
             found.append(f"rope_theta must be positive; got {self.rope_theta}")
         return found

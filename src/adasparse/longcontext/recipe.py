@@ -27,6 +27,8 @@ class LongContextRecipe(TrainingRecipe):
         head_dim: Size of a head; the width divided by the heads if None.
         ffn: Size inside of the gated MLP.
         dropout: Dropout on the output of each sublayer.
+        initializer_range: Standard deviation of the matrices at the start. At a width of 128, models
+            that start with 0.06 learn to find tokens by content much earlier.
         batch_size: Examples of a batch.
     """
 
@@ -42,6 +44,7 @@ class LongContextRecipe(TrainingRecipe):
     head_dim: int | None = None
     ffn: int = 1024
     dropout: float = 0.0
+    initializer_range: float = 0.02
     batch_size: int = 128
     learning_rate: float = 2e-4
     warmup_steps: int = 2000
@@ -84,6 +87,7 @@ class LongContextRecipe(TrainingRecipe):
             num_key_value_heads=self.kv_heads,
             head_dim=self.head_dim,
             dropout=self.dropout,
+            initializer_range=self.initializer_range,
             **tokens,
         )
 

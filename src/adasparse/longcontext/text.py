@@ -20,10 +20,11 @@ from adasparse.training.checkpoints import HASHES, is_intact, seal
 Tokens = NDArray[np.uint32]
 
 EOS = "<eos>"
-#: Line breaks, or a word, a number or other characters with the space before, or white space. None
-#: of them but the first goes beyond the end of a line. The time to learn from a piece grows with
-#: the square of its length, which is why it has an end.
-_PIECE = re.sub(r"\+", "{1,1000}", r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+")
+#: Line breaks, or a word, a digit or other characters with the space before, or white space. None
+#: of them but the first goes beyond the end of a line. Numbers of several digits would be hundreds
+#: of rare tokens, too many for a small model to learn to copy. The time to learn from a piece grows
+#: with the square of its length, which is why it has an end.
+_PIECE = re.sub(r"\+", "{1,1000}", r"\n+| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|[^\S\n]+")
 #: Where a text can be cut without changing its tokens.
 _CUT = re.compile(r"(?<=\n)(?=[^\n])")
 #: Pieces that are encoded together.
