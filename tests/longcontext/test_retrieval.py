@@ -1,5 +1,6 @@
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -63,12 +64,31 @@ def test_texts_without_sentences_are_taken():
     assert len(_facts(add_retrieval("word", share=1.0, max_facts=1))) == 2
 
 
+def test_facts_are_asked_for_as_often_as_wanted_after_they_are_stated():
+    mixed = add_retrieval(TEXT, share=1.0, passage=500, questions=3)
+    assert set(Counter(_facts(mixed)).values()) == {4}
+    assert FACT.sub("", mixed).split() == TEXT.split()
+
+
+def test_lengths_of_passages_differ_where_a_shortest_is_given():
+    # A passage has one fact, whose question ends it.
+    mixed = add_retrieval(TEXT * 5, share=1.0, max_facts=1, passage=2000, shortest=100)
+    ends = [mixed.rindex(f"of {name} is {number}") for name, number in set(_facts(mixed))]
+    ends.sort()
+    sizes = [end - start for start, end in pairwise(ends)]
+    assert min(sizes) < 250
+    assert max(sizes) > 1500
+    assert sum(size < 500 for size in sizes) > 0.3 * len(sizes)
+
+
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({"share": 1.5}, "got 1.5, 4 and 1500"),
-        ({"max_facts": 0}, "got 0.5, 0 and 1500"),
-        ({"passage": 0}, "got 0.5, 4 and 0"),
+        ({"share": 1.5}, "got 1.5, 4 and 1"),
+        ({"max_facts": 0}, "got 0.5, 0 and 1"),
+        ({"questions": 0}, "got 0.5, 4 and 0"),
+        ({"passage": 0}, "got 0 and None"),
+        ({"shortest": 2000}, "got 1500 and 2000"),
     ],
 )
 def test_mistakes_are_told(changes, given):

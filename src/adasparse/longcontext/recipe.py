@@ -27,8 +27,8 @@ class LongContextRecipe(TrainingRecipe):
         head_dim: Size of a head; the width divided by the heads if None.
         ffn: Size inside of the gated MLP.
         dropout: Dropout on the output of each sublayer.
-        initializer_range: Standard deviation of the matrices at the start. At a width of 128, models
-            that start with 0.06 learn to find tokens by content much earlier.
+        initializer_range: Standard deviation of the matrices at the start. Models 128 wide that
+            start with 0.06 learn to find tokens by content much earlier.
         batch_size: Examples of a batch.
     """
 
