@@ -58,6 +58,9 @@ def processor() -> dict[str, Any]:
         model = subprocess.run(
             ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=True
         ).stdout.strip()
+    elif not any(x.isdigit() for x in model) and "cpu family" in facts:
+        # A virtual machine may hide which processor of a maker it has, but not the family.
+        model = f"{model} family {facts['cpu family']}"
     flags = facts.get("flags", facts.get("Features", "")).split()
     return {
         "model": model,

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 import torch
@@ -127,3 +128,14 @@ def test_a_device_that_fails_is_reported(monkeypatch):
     monkeypatch.setattr(diagnostics, "self_check", fail)
     (check,) = diagnostics.gpu_checks()
     assert not check["ok"] and check["error"] == "RuntimeError: ptxas is missing"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS names its processors")
+@pytest.mark.parametrize(
+    ("name", "told"), [("Maker X", "Maker X family 26"), ("Maker 9754", "Maker 9754")]
+)
+def test_processors_without_a_number_are_told_by_family(name, told, monkeypatch):
+    """Two generations of one maker had one name in published measurements."""
+    facts = {"model name": name, "cpu family": "26", "flags": "avx2"}
+    monkeypatch.setattr(diagnostics, "_cpuinfo", lambda: facts)
+    assert diagnostics.processor()["model"] == told
