@@ -27,7 +27,9 @@ def dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
         ValueError: For a model with a main input that is not known here.
     """
     config, name = model.config, model.main_input_name
-    device, dtype = model.device, model.dtype
+    # Hooks of accelerate bring inputs to where an offloaded model runs.
+    device = torch.device("cpu") if model.device.type == "meta" else model.device
+    dtype = model.dtype
     parameters = inspect.signature(model.forward).parameters
 
     generator = torch.Generator().manual_seed(0)

@@ -76,7 +76,8 @@ def search(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Result:
     for attempt in (_through_interface, _through_softmax):
         attempt(model, cases, through, own_code, result)
     if not result.found:
-        raise ValueError(f"{name} cannot be made sparse: {_why_nothing(result, own_code)}")
+        reason = _why_nothing(result, own_code) + _not_finite(model)
+        raise ValueError(f"{name} cannot be made sparse: {reason}")
     return result
 
 
@@ -291,6 +292,14 @@ def _why_nothing(result: Result, own_code: list[str]) -> str:
         "it has no attention. No module called the attention interface of transformers, a softmax "
         "over keys or scaled dot-product attention when the model was run."
     )
+
+
+def _not_finite(model: nn.Module) -> str:
+    """Name a weight that is NaN or infinite, which is then the reason for all else."""
+    for name, x in model.named_parameters():
+        if x.is_floating_point() and not x.is_meta and not bool(x.isfinite().all()):
+            return f" {name} has values that are not finite."
+    return ""
 
 
 def _shown(names: list[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -82,14 +83,11 @@ def sparsify(
             1. The model is then as it was before.
     """
     config = SparsityConfig() if config is None else config
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"sparsify() takes a model of transformers; got {type(model).__name__}. "
-            "To use PEFT, make the model sparse first, then add the adapter."
-        )
+    _check_types(model, config, inputs)
     if isinstance(model, SparseModelMixin):
         raise ValueError(f"{type(model).__name__} is sparse already. Call restore(model) first.")
     _refuse_sparse_parts(model)
+    _refuse_missing_weights(model)
     if (getattr(model, "_tp_size", None) or 1) > 1:
         raise ValueError(
             f"{type(model).__name__} shares its heads between {model._tp_size} processes. Make it "
@@ -106,14 +104,15 @@ def sparsify(
         put_back(given)
         raise
     record = new_record(model.config, result, config, changed)
-    attach(model, record)
+    with torch.inference_mode(False):  # parameters that are made in that mode never train
+        attach(model, record)
+        _move_to_device(model)
     dense: Any = type(model)
     dense_config: Any = type(model.config)
     config_class = sparse_config_class(dense_config)
     model.config.__class__ = config_class
     model.config.adasparse = record
     model.__class__ = sparse_model_class(dense, config_class)
-    _move_to_device(model)
     return SparsityReport(model=dense.__name__, changed=changed, skipped=skipped)
 
 
@@ -134,6 +133,46 @@ def restore(model: PreTrainedModel) -> None:
             config.__class__ = sparse_class.dense_class
             del config.adasparse
     model.__class__ = model.dense_class
+
+
+def _check_types(model: object, config: object, inputs: object) -> None:
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"sparsify() takes a model of transformers; got {type(model).__name__}. "
+            + _way_out(model)
+        )
+    if not isinstance(config, SparsityConfig):
+        raise TypeError(f"config must be a SparsityConfig or None; got {type(config).__name__}.")
+    if inputs is not None and not (
+        isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs)
+    ):
+        raise TypeError(
+            "inputs must be a dictionary of the keyword arguments of a forward pass, such as "
+            f"input_ids, or None; got {type(inputs).__name__}."
+        )
+
+
+def _way_out(model: object) -> str:
+    modules = model.named_modules() if isinstance(model, nn.Module) else ()
+    part = next((name for name, x in modules if isinstance(x, PreTrainedModel)), None)
+    if type(model).__module__.startswith("peft."):
+        return "To use PEFT, make the model sparse first, then add the adapter."
+    if part is not None:
+        return f"Pass the model that it holds, .{part}; compile or wrap a model when it is sparse."
+    return "For modules of your own, adasparse.nn has sparse attention."
+
+
+def _refuse_missing_weights(model: nn.Module) -> None:
+    """Refuse a model on the meta device; hooks of accelerate load what it has offloaded there."""
+    if any(hasattr(x, "_hf_hook") for x in model.modules()):
+        return
+    weights = (*model.named_parameters(), *model.named_buffers())
+    missing = next((name for name, x in weights if x.is_meta), None)
+    if missing is not None:
+        raise ValueError(
+            f"sparsify() runs the model; weights of {type(model).__name__} have no values yet "
+            f"(they are on the meta device), such as {missing}. Load them first."
+        )
 
 
 def _refuse_sparse_parts(model: nn.Module) -> None:
@@ -200,9 +239,9 @@ def _what(config: SparsityConfig, attention: Found) -> str:
 
 
 def _move_to_device(model: nn.Module) -> None:
-    """Bring the exponents to where the other parameters of each module are."""
+    """Bring the exponents to where the other parameters of each module are, if they are loaded."""
     for module in model.modules():
         heads = module._modules.get(CHILD)
         if heads is not None:
-            device = next((x.device for x in module.parameters(recurse=True)), None)
+            device = next((x.device for x in module.parameters() if not x.is_meta), None)
             heads.to(device)
