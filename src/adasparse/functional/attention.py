@@ -65,8 +65,7 @@ def entmax_attention(
         query: ``(..., h, q, d)``.
         key: ``(..., h, k, d)``; one head may be shared by all of ``query``. Or ``PackedKeys``,
             without gradients.
-        value: ``(..., h, k, e)``. Values of weight zero never matter, be they NaN; on GPUs a NaN or
-            infinity reaches the queries that attend to any key of its block.
+        value: ``(..., h, k, e)``. Values of weight zero never matter, be they NaN.
         attn_mask: Broadcasts to ``(..., h, q, k)``. Bool: True where a key takes part. Float:
             added to the scores, ``-inf`` masks a key. Or a causal bias of
             ``torch.nn.attention.bias``.

@@ -133,6 +133,14 @@ def test_negative_scale_and_strides():
         assert torch.equal(found[name], x), name
 
 
+def test_scale_near_zero():
+    # Masked keys had weight: their score times this scale was -1.
+    problem, _ = make(h=1, alpha=[1.0], q=3, k=33, scale=1e-30)
+    output, _ = attention_forward(on_device(problem), keep=False)
+    wanted, _ = reference.attention_forward(problem, keep=False)
+    assert (output.cpu() - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
 def test_windows():
     assert_windows_agree((70, 3))
 

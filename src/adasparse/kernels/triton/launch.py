@@ -18,6 +18,9 @@ from adasparse.kernels.triton.arguments import Factors, Flags, Inputs, Sizes, St
 _KINDS = {1.0: 0, 1.5: 1, 2.0: 2}
 #: Stride, in elements, from which offsets in a tile of 64 rows may not fit in 32 bits.
 _MAX_STRIDE = 2**31 // 64
+#: Smallest scale of scores that are kept as bare products: times ``maps.MASKED`` it is far below
+#: every score.
+_MIN_RAW_SCALE = 1e-9
 
 
 def _device_of(arguments: Iterable[Any]) -> torch.device:
@@ -255,7 +258,7 @@ def prepare(problem: AttentionProblem) -> Launch:
         mask=mask_kind,
         is_raw=problem.slopes is None
         and mask_kind != 2
-        and problem.scale > 0
+        and problem.scale >= _MIN_RAW_SCALE
         and problem.softcap is None,
         has_dropout=is_dropped,
         precision=precision_of(query.dtype, device),
