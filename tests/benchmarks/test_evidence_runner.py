@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.evidence.declared import read_experiments, read_pieces
@@ -112,13 +113,16 @@ def test_other_settings_are_another_piece(declared, workshop):
     assert [x.state for x in states(read_pieces(declared), workshop)] == ["begun"] * 3
 
 
-def test_time_that_is_up_leaves_a_piece_begun_and_first_in_line(declared, workshop):
-    pieces = read_pieces(declared)
+def test_time_that_is_up_leaves_a_piece_begun_and_first_in_line(declared, workshop, monkeypatch):
+    pieces, clock = read_pieces(declared), SimpleNamespace(now=0.0)
+    fake = SimpleNamespace(monotonic=lambda: clock.now, strftime=time.strftime)
+    monkeypatch.setattr("benchmarks.evidence.runner.time", fake)
 
     def stopped(piece, workshop):
+        clock.now = 2.0
         raise OutOfTimeError
 
-    short = replace(workshop, deadline=time.monotonic() + 0.2)
+    short = replace(workshop, deadline=1.0)
     assert run_pieces(pieces[2:], short, {"count": stopped}, report=_silent) == []
     assert [x.state for x in states(pieces, workshop)] == ["missing", "missing", "begun"]
     done = run_pieces(pieces, workshop, {"count": _count}, report=_silent)
@@ -180,13 +184,22 @@ from benchmarks.evidence.workshop import Workshop
 Workshop.machine = lambda self: {{}}
 folder = Path({folder!r})
 
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.01)
+
 def slow(piece, workshop):
     own = piece.folder(workshop.work)
+    if {waits_for!r}:
+        (folder / f"{{sys.argv[1]}}-has-a-piece").touch()
+        wait_for({waits_for!r})
     for step in range(piece.settings["steps"]):
         path = own / f"step-{{step}}"
         if not path.is_file():
-            time.sleep(0.15)
-            path.write_text(sys.argv[1])
+            if step == {last_step}:
+                time.sleep(60)
+            path.with_suffix(".new").write_text(sys.argv[1])
+            path.with_suffix(".new").rename(path)
     return {{"by": [(own / f"step-{{i}}").read_text() for i in range(piece.settings["steps"])]}}
 
 workshop = Workshop(work=folder / "work", data=folder, results=folder / "results")
@@ -194,13 +207,19 @@ run_pieces(read_pieces(folder / "experiments.yaml"), workshop, {{"count": slow}}
 """
 
 
-def _start(folder: Path, name: str) -> "subprocess.Popen[bytes]":
-    script = RUNNER.format(root=str(ROOT), folder=str(folder))
+def _script(folder: Path, *, waits_for: str = "", last_step: int = -1) -> str:
+    """Code that does all pieces: each waits for a file, and stays at a step if one is given."""
+    options = {"waits_for": waits_for, "last_step": last_step}
+    return RUNNER.format(root=str(ROOT), folder=str(folder), **options)
+
+
+def _start(folder: Path, name: str, **options: str | int) -> "subprocess.Popen[bytes]":
+    script = _script(folder, **options)
     return subprocess.Popen([sys.executable, "-c", script, name], stderr=subprocess.DEVNULL)
 
 
 def test_killed_runner_is_resumed_by_the_next(declared, tmp_path):
-    first = _start(tmp_path, "first")
+    first = _start(tmp_path, "first", last_step=2)
     _wait_for(read_pieces(declared)[0].folder(tmp_path / "work") / "step-1")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
@@ -214,7 +233,8 @@ def test_killed_runner_is_resumed_by_the_next(declared, tmp_path):
 CHILD = """
 import pathlib, signal, sys, time
 def save(*_):
-    time.sleep(1)  # as long as a checkpoint takes
+    while not pathlib.Path(sys.argv[1], "may-end").exists():  # a checkpoint takes its time
+        time.sleep(0.01)
     pathlib.Path(sys.argv[1], "saved").write_text("")
     sys.exit()
 signal.signal(signal.SIGTERM, save)
@@ -225,7 +245,7 @@ time.sleep(60)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends the children")
 def test_command_of_a_killed_runner_saves_and_holds_its_piece_meanwhile(declared, workshop):
-    script = RUNNER.format(root=str(ROOT), folder=str(workshop.data)).replace(
+    script = _script(workshop.data).replace(
         "def slow(piece, workshop):",
         "def slow(piece, workshop):\n"
         "    own = piece.folder(workshop.work)\n"
@@ -239,6 +259,7 @@ def test_command_of_a_killed_runner_saves_and_holds_its_piece_meanwhile(declared
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
     assert states([piece], workshop)[0].state == "running"
+    (folder / "may-end").touch()
     _wait_for(folder / "saved")
     deadline = time.monotonic() + 30
     while states([piece], workshop)[0].state != "begun":
@@ -253,7 +274,8 @@ def _wait_for(path: Path) -> None:
 
 
 def test_two_runners_take_different_pieces(declared, tmp_path):
-    runners = [_start(tmp_path, name) for name in ("one", "two")]
+    others = {"one": "two", "two": "one"}
+    runners = [_start(tmp_path, x, waits_for=f"{y}-has-a-piece") for x, y in others.items()]
     assert [x.wait(60) for x in runners] == [0, 0]
     logs = [json.loads(x.read_text()) for x in tmp_path.glob("results/*/*.json")]
     assert len(logs) == 3
@@ -261,17 +283,28 @@ def test_two_runners_take_different_pieces(declared, tmp_path):
     assert {log["by"][0] for log in logs} == {"one", "two"}
 
 
-def test_command_is_stopped_at_the_deadline(workshop, tmp_path):
+def test_command_is_stopped_at_the_deadline(workshop, tmp_path, monkeypatch):
     script = (
         "import signal, sys, time, pathlib\n"
         "def save(*_): pathlib.Path(sys.argv[1]).write_text('saved'); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, save)\n"
-        "print('ready', flush=True)\n"
+        "pathlib.Path(sys.argv[2]).touch()\n"
         "time.sleep(60)\n"
     )
-    short = replace(workshop, deadline=time.monotonic() + 2)
+    readings = []
+
+    def monotonic():
+        readings.append(None)
+        if len(readings) > 1:  # the command was started: a busy machine may take seconds
+            _wait_for(tmp_path / "ready")
+        return float(len(readings))
+
+    clock = SimpleNamespace(monotonic=monotonic)
+    monkeypatch.setattr("benchmarks.evidence.workshop.time", clock)
+    short = replace(workshop, deadline=2.0)
+    command = [sys.executable, "-c", script, tmp_path / "saved", tmp_path / "ready"]
     with pytest.raises(OutOfTimeError):
-        short.run([sys.executable, "-c", script, tmp_path / "saved"], log=tmp_path / "log")
+        short.run(command, log=tmp_path / "log")
     assert (tmp_path / "saved").read_text() == "saved"
 
 

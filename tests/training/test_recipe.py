@@ -60,10 +60,10 @@ def bomb(levels):
 )
 def test_files_that_are_traps_are_refused_at_once(tmp_path, text, message):
     """Some used to end in a RecursionError, others never."""
-    path, start = write(tmp_path, text), time.monotonic()
+    path, start = write(tmp_path, text), time.process_time()
     with pytest.raises(ValueError, match=message) as caught:
         read_recipe(TranslationRecipe, path)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert len(str(caught.value).splitlines()) == 1
 
 
