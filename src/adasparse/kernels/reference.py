@@ -1,5 +1,6 @@
 """The float64 oracle: entmax by bisection, with the gradients written out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -60,7 +61,7 @@ def _gentle(scores: Tensor, eps: Tensor) -> Tensor:
     z = (scores - top).clamp(min=-torch.finfo(torch.float64).max)
     masked = scores.isneginf()
 
-    def weights_at(c: Tensor) -> Tensor:
+    def weights_at(c: Tensor, z: Tensor, eps: Tensor, masked: Tensor) -> Tensor:
         u = z - c
         inside = (1 + eps * u > 0) & ~masked
         exponent = torch.where(eps == 0, u, torch.log1p(eps * u) / torch.where(eps == 0, 1.0, eps))
@@ -71,11 +72,7 @@ def _gentle(scores: Tensor, eps: Tensor) -> Tensor:
     high = torch.where(
         eps == 0, n.log(), -torch.expm1(-eps * n.log()) / torch.where(eps == 0, 1.0, eps)
     ).expand_as(low)
-    for _ in range(200):
-        middle = (low + high) / 2
-        above = weights_at(middle).sum(-1, keepdim=True) > 1
-        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-    return weights_at((low + high) / 2)
+    return weights_at(_bisected(weights_at, low, high, z, eps, masked), z, eps, masked)
 
 
 def _steep(scores: Tensor, eps: Tensor) -> Tensor:
@@ -95,16 +92,38 @@ def _steep(scores: Tensor, eps: Tensor) -> Tensor:
     z = scores - ordered.gather(-1, place)
     log_gap = (eps * torch.where(z > 0, z, 1.0)).log()
 
-    def weights_at(w: Tensor) -> Tensor:
+    def weights_at(w: Tensor, z: Tensor, eps: Tensor, log_gap: Tensor) -> Tensor:
         above = (torch.logaddexp(log_gap, eps * w.log()) / eps).exp()
         return torch.where(z > 0, above, torch.where(z == 0, w, 0.0))
 
     low, high = torch.zeros_like(ordered[:, :1]), torch.ones_like(ordered[:, :1])
-    for _ in range(200):
-        middle = (low + high) / 2
-        is_above = weights_at(middle).sum(-1, keepdim=True) > 1
-        low, high = torch.where(is_above, low, middle), torch.where(is_above, middle, high)
-    return weights_at((low + high) / 2)
+    return weights_at(_bisected(weights_at, high, low, z, eps, log_gap), z, eps, log_gap)
+
+
+def _bisected(
+    weights_at: Callable[..., Tensor], above: Tensor, below: Tensor, *rows: Tensor, steps: int = 200
+) -> Tensor:
+    """Return where the weights of each row sum to one: ``weights_at(place, *rows)``.
+
+    Args:
+        weights_at: The weights of some rows.
+        above: A place ``(rows, 1)`` where they sum to more than one.
+        below: One where they do not.
+        rows: What else the weights depend on, with the rows in the first dimension.
+        steps: How often the interval is halved at most.
+    """
+    for _ in range(min(steps, 64)):
+        middle = (above + below) / 2
+        is_above = weights_at(middle, *rows).sum(-1, keepdim=True) > 1
+        above = torch.where(is_above, middle, above)
+        below = torch.where(is_above, below, middle)
+    middle = (above + below) / 2
+    # Few rows, those of a place near 0, have other numbers left between the ends.
+    is_open = ((middle != above) & (middle != below))[:, 0]
+    if steps > 64 and bool(is_open.any()):
+        above, below, *rows_left = (x[is_open] for x in (above, below, *rows))
+        middle[is_open] = _bisected(weights_at, above, below, *rows_left, steps=steps - 64)
+    return middle
 
 
 def entmax_backward(
