@@ -14,9 +14,12 @@ from adasparse.kernels import reference
 from adasparse.kernels import torch as torch_kernels
 from adasparse.kernels import triton as triton_kernels
 from adasparse.kernels.problem import AttentionProblem
+from support.triton_interpreter import patch_once_for_each_launch
 
 #: The interpreter runs the kernels on CPU tensors.
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+if DEVICE == "cpu":
+    patch_once_for_each_launch()
 #: One head each: softmax, nearly so, general, and the two with maps of their own.
 ALPHAS = [1.0, 1.001, 1.3, 1.5, 2.0]
 #: Largest error of float32, relative to the largest number of a tensor.
