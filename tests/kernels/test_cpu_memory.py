@@ -24,7 +24,6 @@ import torch
 from adasparse.kernels import AttentionProblem, LossProblem, cpu
 
 torch.set_num_threads(2)
-name, dtype = sys.argv[1], torch.float32
 alpha = torch.tensor([1.05], dtype=torch.float64)
 n = 6000
 
@@ -34,7 +33,7 @@ def attention(n):
         query=x[0], key=x[1], value=x[2], alpha=alpha.reshape(1, 1, 1, 1), scale=0.125
     )
 
-def calls(n):
+def calls(name, n):
     if name.startswith("attention"):
         problem = attention(n)
         if name == "attention_forward":
@@ -55,8 +54,8 @@ def calls(n):
         return lambda: cpu.loss_forward(problem)
     return lambda: cpu.loss_backward(problem, saved, loss, with_alpha=True)
 
-def outcome_of(megabytes):
-    small, large = calls(60), calls(n)
+def outcome_of(name, megabytes):
+    small, large = calls(name, 60), calls(name, n)
     small()
     pages = int(open("/proc/self/statm").read().split()[0])
     limit = pages * resource.getpagesize() + megabytes * 2**20
@@ -71,12 +70,12 @@ def outcome_of(megabytes):
     return outcome
 
 outcomes = {}
-for megabytes in map(int, sys.argv[2:]):
+for name, megabytes in ((name, x) for name, xs in json.loads(sys.argv[1]) for x in xs):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, outcome_of(megabytes).encode())
+            os.write(write, outcome_of(name, megabytes).encode())
         except BaseException as error:
             os.write(write, repr(error).encode())
         os._exit(0)
@@ -84,39 +83,58 @@ for megabytes in map(int, sys.argv[2:]):
     text = os.read(read, 10000).decode()
     os.close(read)
     _, status = os.waitpid(child, 0)
-    outcomes[megabytes] = text if status == 0 else f"died with status {status}"
+    outcomes.setdefault(name, {})[megabytes] = text if status == 0 else f"died with status {status}"
 print(json.dumps(outcomes))
 """
 
 
-@pytest.mark.parametrize(
-    ("call", "megabytes"),
-    [
-        ("attention_forward", [2, 8, 14, 20, 26, 40]),
-        pytest.param("attention_forward", range(2, 41, 2), marks=pytest.mark.slow),
-        ("attention_support", [2, 14, 26, 40]),
-        ("attention_backward", [2, 14, 26, 40]),
-        ("entmax_forward", [0, 1, 4, 64]),
-        ("entmax_backward", [0, 1, 4, 64]),
-        ("loss_forward", [0, 1]),
-        ("loss_backward", [0, 1, 4, 64]),
-    ],
-)
-def test_exhausted_memory_is_an_error_that_can_be_caught(call, megabytes):
-    # std::bad_alloc in a thread once ended the process.
+#: Megabytes that a call may have, at which memory is exhausted in different places.
+MEGABYTES = {
+    "attention_forward": [2, 8, 14, 20, 26, 40],
+    "attention_support": [2, 14, 26, 40],
+    "attention_backward": [2, 14, 26, 40],
+    "entmax_forward": [0, 1, 4, 64],
+    "entmax_backward": [0, 1, 4, 64],
+    "loss_forward": [0, 1],
+    "loss_backward": [0, 1, 4, 64],
+}
+
+
+def outcomes_of(megabytes):
+    """How calls end, by name and megabytes, each in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, call, *map(str, megabytes)],
+        [sys.executable, "-c", SCRIPT, json.dumps(list(megabytes.items()))],
         capture_output=True,
         text=True,
         timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    outcomes = json.loads(done.stdout)
-    assert len(outcomes) == len(list(megabytes))
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def usual_outcomes():
+    return outcomes_of(MEGABYTES)
+
+
+def assert_errors_can_be_caught(call, megabytes, outcomes):
+    assert len(outcomes) == len(megabytes)
     assert set(outcomes.values()) <= {"MemoryError", "success"}, outcomes
     if call != "loss_forward":
         assert "MemoryError" in outcomes.values(), outcomes
+
+
+@pytest.mark.parametrize("call", MEGABYTES)
+def test_exhausted_memory_is_an_error_that_can_be_caught(call, usual_outcomes):
+    # std::bad_alloc in a thread once ended the process.
+    assert_errors_can_be_caught(call, MEGABYTES[call], usual_outcomes[call])
+
+
+@pytest.mark.slow
+def test_memory_exhausted_anywhere_is_an_error_that_can_be_caught():
+    call, megabytes = "attention_forward", list(range(2, 41, 2))
+    assert_errors_can_be_caught(call, megabytes, outcomes_of({call: megabytes})[call])
 
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
