@@ -48,12 +48,17 @@ def test_every_instruction_set_agrees_with_the_reference(isa, kind, alpha):
         assert torch.maximum(weights, expected.float())[wrong].sum() < 1e-6
 
 
+@functools.cache
+def expected_long_rows(scale, alpha):
+    return oracle(randn((2, 32_000), seed=3) * scale, alpha)
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.05, 1.5, 1.75, 2.0, 3.0])
 def test_long_rows_agree_with_the_reference(isa, alpha):
     for scale in (0.01, 1.0, 30.0):
         scores = randn((2, 32_000), seed=3) * scale
         weights = cpu.entmax_forward(scores, torch.tensor([alpha], dtype=torch.float64))
-        assert_near(weights, oracle(scores, alpha))
+        assert_near(weights, expected_long_rows(scale, alpha))
         assert_near(weights.double().sum(-1).float(), torch.ones(2))
 
 
