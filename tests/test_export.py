@@ -145,15 +145,21 @@ class Twice(adasparse.nn.LearnedAlpha):
         return super().forward().mul_(2)
 
 
-@pytest.mark.parametrize("kind", [adasparse.nn.EntmaxAttention, Weigh])
+UP_TO_2 = adasparse.nn.LearnedAlpha(4, init="spread")
+UP_TO_4 = adasparse.nn.LearnedAlpha(4, init="spread", high=4.0)
+
+
 @pytest.mark.parametrize(
-    ("alpha", "wide"),
+    ("kind", "alpha", "wide"),
     [
-        (adasparse.nn.LearnedAlpha(4, init="spread"), False),
-        (adasparse.nn.LearnedAlpha(4, init="spread", high=4.0), True),
-        (Twice(4, init="spread"), True),
+        (adasparse.nn.EntmaxAttention, UP_TO_2, False),
+        pytest.param(adasparse.nn.EntmaxAttention, UP_TO_4, True, marks=pytest.mark.slow),
+        (adasparse.nn.EntmaxAttention, Twice(4, init="spread"), True),
+        (Weigh, UP_TO_2, False),
+        (Weigh, UP_TO_4, True),
+        pytest.param(Weigh, Twice(4, init="spread"), True, marks=pytest.mark.slow),
     ],
-    ids=["up to 2", "up to 4", "changed"],
+    ids=[f"{x}, {y}" for x in ("attention", "weights") for y in ("up to 2", "up to 4", "changed")],
 )
 def test_learned_exponents_up_to_two_need_no_float64(kind, alpha, wide):
     """Of a learned alpha exporters know its range, not its values."""

@@ -194,8 +194,11 @@ def test_under_autocast_the_dtype_is_kept():
     assert linear.weight.grad.isfinite().all()
 
 
-def test_compiles_without_a_break():
-    @torch.compile(fullgraph=True)
+@pytest.mark.parametrize(
+    "compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+)
+def test_compiles_without_a_break(compiler):
+    @torch.compile(fullgraph=True, backend=compiler)
     def run(scores, alpha):
         return entmax(scores * 2, alpha, dim=0).square().sum()
 

@@ -126,8 +126,15 @@ def test_instructions_are_those_of_the_results(target, name):
         assert found[label] == row, label
 
 
-@pytest.mark.parametrize("alpha", [1.5, 2.0, None], ids=["1.5", "2", "general"])
-@pytest.mark.parametrize("length", gpu_compile.ROWS.values(), ids=gpu_compile.ROWS)
+def cases_of_rows():
+    """Every length and every map of alpha; the pairs that bring neither anew are slow."""
+    for i, (label, length) in enumerate(gpu_compile.ROWS.items()):
+        for j, alpha in enumerate((1.5, 2.0, None)):
+            marks = () if i == j % len(gpu_compile.ROWS) else pytest.mark.slow
+            yield pytest.param(length, alpha, marks=marks, id=f"{label}-{alpha or 'general'}")
+
+
+@pytest.mark.parametrize(("length", "alpha"), list(cases_of_rows()))
 def test_rows_and_losses_compile_without_spills(alpha, length):
     # At 1.5 and 2 Triton failed on the order of the variables of a loop, for every target.
     for call in gpu_problems.row_launches(
