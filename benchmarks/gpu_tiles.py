@@ -1,7 +1,8 @@
 """Search for tiles without register spills, for every target, head size and dtype.
 
 The first blocks in the list below for which each kernel has warps and stages without a spill are
-the choice, to be written into ``kernels/triton/tuning.py``. Takes about half an hour of one core:
+the choice, to be written into ``kernels/triton/tuning.py``. Takes about half an hour of one core.
+An interrupted search continues from ``results/gpu/tiles.json``: remove it to search anew.
 
     python benchmarks/gpu_tiles.py [target ...]
 """
