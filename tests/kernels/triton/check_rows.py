@@ -83,6 +83,17 @@ def test_small_weights_in_great_number(n, alpha):
     assert (by_scores.cpu() - expected).abs().max() <= 2e-6
 
 
+@pytest.mark.parametrize("n", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_equal_scores_in_great_number(n):
+    """Of an alpha in a tensor: weights were wrong by 2e-5 to 3e-4, as were their sums."""
+    alpha = torch.tensor([1.3, 1.7, 1.9, 2.0, 1.9], dtype=torch.float64)
+    scores = torch.zeros(5, n)
+    scores[-1, n // 3] = 0.9
+    weights = entmax_forward(scores.to(DEVICE), alpha.to(DEVICE)).cpu()
+    assert ((n * weights[:-1] - 1).abs() <= 5e-6).all()
+    assert abs(weights[-1].double().sum() - 1) <= 5e-6
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0])
 def test_rows_without_scores_and_with_nan(alpha):
     scores = scores_of(4, 100)

@@ -35,8 +35,8 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def log2_weight(u, eps, KIND: tl.constexpr):
-    """``log2 p`` for ``eps u > -1``.
+def log2_weight(u, eps, KIND: tl.constexpr, x=None):
+    """``log2 p`` for ``eps u > -1``; from ``x``, if given, which is ``1 + eps u`` with more digits.
 
     The hardware's logarithm is good to 2^-22 near 1, which a small eps would magnify. There a
     polynomial for ``log1p(z) / z`` on [-1/4, 0] replaces it (error 6e-8); further away p is
@@ -49,10 +49,12 @@ def log2_weight(u, eps, KIND: tl.constexpr):
     near = near * z + 0.48091485704
     near = near * z - 0.72134785392
     near = u * (near * z + 1.44269503670)
+    if x is None:
+        x = 1.0 + z
     if KIND == GENERAL_CUDA:
-        far = libdevice.fast_log2f(1.0 + z)
+        far = libdevice.fast_log2f(x)
     else:
-        far = tl.log2(1.0 + z)
+        far = tl.log2(x)
     far *= 1.0 / tl.maximum(eps, 1e-20)
     return tl.where(z > -0.25, near, far)
 

@@ -22,9 +22,11 @@ from adasparse.kernels.triton.interpreter import narrow
 from adasparse.kernels.triton.launch import eps_on, kind_of
 from adasparse.kernels.triton.maps import (
     ENTMAX15,
+    GENERAL,
     MASKED,
     SOFTMAX,
     SPARSEMAX,
+    log2_weight,
     newton_step,
     next_normalizer,
     solve_lanes,
@@ -74,8 +76,20 @@ def weights_at(z, c, rest, eps, KIND: tl.constexpr):
         x = (z + (1.0 - c)) - rest
         p = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
         return p, tl.where(x <= 0.0, 0.0, 1.0)
-    else:
+    elif KIND == SOFTMAX:
         return weights(z, c, eps, 1.0, KIND)
+    else:
+        u = (z - c) - rest
+        # 1 + eps u, without a rounding of the size of 1 where it is small
+        reach = 1.0 / tl.maximum(eps, 1e-20)
+        edge = reach - c
+        x = eps * ((z + edge) - (rest - ((reach - edge) - c)))
+        is_near = eps * u > -0.25
+        outside = (x <= 0.0) & ~is_near
+        x = tl.where(is_near | outside, 1.0, x)
+        log2_p = log2_weight(tl.where(outside, 0.0, u), eps, KIND, x)
+        p = tl.where(outside, 0.0, tl.exp2(log2_p))
+        return p, tl.where(outside, 0.0, tl.exp2(log2_p * (1.0 - eps)))
 
 
 @triton.jit
@@ -93,6 +107,7 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
     high = low + 1.0 / tl.maximum(eps, 1e-20)
     # Up to alpha 1.5 the next step is about the square of this one, relative to the weights.
     bound = tl.where(eps > 0.51, tl.where(eps > 1.0, 1e-7, 1e-6), 1e-3)
+    most_eps: tl.constexpr = 1.0 if KIND >= GENERAL else 0.51
     # Tensors that the loop changes come before its counters: Triton 3.7 drops a counter that only
     # the condition reads, and fails to compile with tensors after it.
     rest = tl.full((ROWS,), 0.0, tl.float32)
@@ -108,18 +123,25 @@ def solve_rows(start, exists, n, eps, KIND: tl.constexpr, ROWS: tl.constexpr, BL
             lane_slope += sigma
         total = tl.sum(lane_total, 1)
         slope = tl.sum(lane_slope, 1)
-        if (KIND == ENTMAX15) | (KIND == SPARSEMAX):
+        if KIND == SOFTMAX:
+            c, low, high, step = next_normalizer(
+                c, low, high, total, slope, is_dead, eps, 1.0, KIND
+            )
+        else:
             step = newton_step(tl.where(is_dead, 1.0, total), slope, eps, KIND)
+            if KIND >= GENERAL:  # above alpha = 2 the bracket is halved, and there is no rest
+                is_low = total >= 1.0
+                low = tl.where(is_low, c, low)
+                high = tl.where(is_low, high, c)
+                step = tl.where(eps > 1.0, 0.5 * (low + high) - c, step)
             step = tl.where(is_dead, 0.0, step)
             move = rest + step
             rest = move - ((c + move) - c)
             c += move
+            if KIND >= GENERAL:
+                rest = tl.where(eps > 1.0, 0.0, rest)
             step = tl.abs(step)
-        else:
-            c, low, high, step = next_normalizer(
-                c, low, high, total, slope, is_dead, eps, 1.0, KIND
-            )
-        is_open = (step > bound) | ((tl.abs(total - 1.0) > 1e-3) & (eps <= 0.51) & ~is_dead)
+        is_open = (step > bound) | ((tl.abs(total - 1.0) > 1e-3) & (eps <= most_eps) & ~is_dead)
         is_far = tl.max(tl.where(is_open, 1, 0), 0)
         count += 1
     return c, rest, top
