@@ -1,4 +1,5 @@
 import gc
+import os
 
 import hypothesis
 import pytest
@@ -6,6 +7,9 @@ import torch
 
 from adasparse.kernels import cpu
 from support.attention_case import slack_used
+
+# Inductor would start a process to compile in, which imports all of PyTorch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("default")
@@ -41,6 +45,14 @@ def nan_filled_memory():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def set_threads():
+    """Set the number of PyTorch's threads, which is restored however the test ends."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -178,15 +178,13 @@ def test_half_precision(dtype):
     assert (found.double() - wanted).abs().max() < torch.finfo(dtype).eps * wanted.abs().max()
 
 
-def test_results_do_not_depend_on_threads():
+def test_results_do_not_depend_on_threads(set_threads):
     x = tensors(b=2, h=4, q=100, k=300, d=16)
     options = {"alpha": 1.4, "sinks": torch.tensor([0.5, -1.0, 3.0, 0.0]), "softcap": 5.0}
-    threads = torch.get_num_threads()
     outputs = []
     for count in (1, 2, 5):
-        torch.set_num_threads(count)
+        set_threads(count)
         outputs.append(entmax_attention(*x, **options))
-    torch.set_num_threads(threads)
     assert all(torch.equal(x, outputs[0]) for x in outputs)
 
 
