@@ -48,7 +48,8 @@ def test_a_folder_in_use_is_told_before_the_corpus_is_made(tmp_path, monkeypatch
     assert "must be new, empty, or that of" in run("--out", str(tmp_path)).stderr
 
 
-def test_a_demo_replaces_an_earlier_one_and_nothing_else(tmp_path):
+def test_a_demo_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr("adasparse.analysis.figures.style.render", lambda *_: b"<svg/>")
     (tmp_path / "mine.txt").write_text("mine")
     refused = run("--out", str(tmp_path))
     assert refused.exit_code == 1
