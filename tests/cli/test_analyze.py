@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from adasparse.analysis.figures import paper
 from adasparse.cli.analyze import analyze
 from support.sample_models import SOURCE, TARGET, dense, sparse, tokenizer
 
@@ -111,8 +112,10 @@ def test_a_line_that_is_no_sentence_is_refused_at_once(folder, tmp_path):
     assert "has 10,000,000. Split it" in result.output.replace("\n", " ")
 
 
-def test_a_long_sentence_is_drawn_in_bounds(folder, tmp_path):
+def test_a_long_sentence_is_drawn_in_bounds(folder, tmp_path, monkeypatch):
     """250 words once took 7 GB and 215 seconds."""
+    pictures = ("merging_heads", "interrogation_heads", "sparsity_extremes")
+    monkeypatch.setattr(paper, "FIGURES", [x for x in paper.FIGURES if x.name in pictures])
     path = tmp_path / "long.txt"
     path.write_text(f"{' '.join(SOURCE * 9)}\n{SOURCE[0]}\n", encoding="utf-8")
     out = tmp_path / "out"

@@ -266,9 +266,16 @@ def test_any_strides(make):
             assert torch.equal(strided[name], wanted), name
 
 
+def batches_of_one_query():
+    """Every number of keys for small batches; for the largest one, all but one are slow."""
+    for batch, num_heads in ((1, 4), (5, 4), (37, 4), (90, 12)):
+        for k in (1, 9, 40, 128, 129, 300):
+            is_usual = batch < 90 or k == 300
+            yield pytest.param(batch, num_heads, k, marks=() if is_usual else pytest.mark.slow)
+
+
 @pytest.mark.parametrize("per_sequence", [False, True], ids=["per head", "per sequence"])
-@pytest.mark.parametrize("k", [1, 9, 40, 128, 129, 300])
-@pytest.mark.parametrize(("batch", "num_heads"), [(1, 4), (5, 4), (37, 4), (90, 12)])
+@pytest.mark.parametrize(("batch", "num_heads", "k"), list(batches_of_one_query()))
 def test_one_query_as_when_text_is_generated(batch, num_heads, k, per_sequence):
     """Sequences are then solved side by side, which must make no difference to any of them."""
     query, key, value = tensors(batch, num_heads, 1, k, 8, g=2, e=24)

@@ -312,7 +312,9 @@ def test_distributed_training_sees_every_gradient(tmp_path):
     not hasattr(torch.compiler, "is_exporting"),
     reason="transformers asks for torch.compiler.is_exporting when compiled; torch 2.6 has none",
 )
-@pytest.mark.parametrize(("name", "scale"), [("llama", "adaptive"), ("bert", None)])
+@pytest.mark.parametrize(
+    ("name", "scale"), [("llama", "adaptive"), pytest.param("bert", None, marks=pytest.mark.slow)]
+)
 def test_compiled_models_give_the_same(name, scale):
     model = sparse(name, length_scale=scale)
     inputs = inputs_for(name, padding="right")
