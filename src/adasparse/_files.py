@@ -1,5 +1,6 @@
 """Files: atomic writing, hashes, reading of UTF-8 text, and errors of the system in words."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -21,12 +22,18 @@ _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
 _PATIENCE = 60.0
 #: End of a message of a library in Rust, which has errors of its own for those of the system.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+#: Message of NumPy where a disk takes less than it is given; it has lost the number.
+_NUMPY_ERROR = re.compile(r"^\d+ requested and \d+ written$")
 
 
 def _number(error: BaseException) -> int | None:
     """Return the number of an error of the operating system; libraries in Rust have it as text."""
     rust = _RUST_ERROR.search(str(error))
-    return int(rust[1]) if rust else error.errno if isinstance(error, OSError) else None
+    if rust:
+        return int(rust[1])
+    if not isinstance(error, OSError):
+        return None
+    return errno.ENOSPC if _NUMPY_ERROR.match(str(error)) else error.errno
 
 
 def is_system_error(error: BaseException) -> bool:

@@ -141,6 +141,21 @@ def test_impossible_wishes_to_a_language_model_are_told(arguments, complaint):
     assert complaint in fails("lm", "generate", language_run(), "--prompt", "the", *arguments)
 
 
+def test_a_prompt_of_hours_is_told(monkeypatch):
+    """200,000 letters were read for many minutes, without a word."""
+    monkeypatch.setattr("adasparse.cli.lm.generate.MOST_TOKENS", 50)
+    options = ("--prompt", "x" * 200, "--tokens", 1)
+    message = fails("lm", "generate", language_run(), *options)
+    assert "A prompt must have at most 50 tokens; got 200" in message
+    assert invoke("lm", "generate", language_run(), *options, "--force").exit_code == 0
+
+
+def test_a_model_without_a_tokenizer_is_told(tmp_path):
+    """It was told to install sentencepiece."""
+    message = fails("analyze", task_run(), "--data", small_data(), "--out", tmp_path / "x")
+    assert f"There is no tokenizer in {task_run()}" in message
+
+
 def test_a_length_of_hours_is_told():
     message = fails("tasks", "eval", task_run(), "--lengths", 10**9)
     assert "--lengths must be at most 1,048,576; got 1,000,000,000" in message

@@ -13,6 +13,7 @@ from safetensors.numpy import load
 from adasparse import _command
 from support.commands import fails, invoke, snapshot
 from support.small_disk import largest_file
+from support.small_language import language_file, text_file
 from support.small_runs import recipe_file, small_data, small_run
 from support.small_tasks import task_file, task_run
 
@@ -179,3 +180,18 @@ def test_a_disk_that_takes_no_tokenizer_is_told(tmp_path, monkeypatch):
     message = fails("prepare", "--train", *texts, "--dev-size", 1, "--out", tmp_path / "data")
     assert f"{tmp_path / 'data'} cannot be used: File too large." in message
     assert sorted(tmp_path.iterdir()) == texts
+
+
+def test_a_disk_that_takes_no_tokens_is_told(tmp_path, monkeypatch):
+    """It used to be "2484 requested and 468 written"."""
+    true = np.save
+
+    def limited(*args, **kwargs):
+        with largest_file(600):
+            return true(*args, **kwargs)
+
+    monkeypatch.setattr("adasparse.longcontext.text.np.save", limited)
+    where = (f"data={text_file()}", f"output={tmp_path / 'run'}")
+    message = fails("lm", "train", language_file(), *where)
+    assert f"{tmp_path / 'run/tokens'} cannot be used: No space left on device." in message
+    assert not (tmp_path / "run").exists()

@@ -12,7 +12,13 @@ TEMPERATURES = (1e-3, 1e3)
 
 
 def continue_text(
-    run: str | Path, prompt: str, *, max_tokens: int = 100, temperature: float = 0.8, seed: int = 0
+    run: str | Path,
+    prompt: str,
+    *,
+    max_tokens: int = 100,
+    temperature: float = 0.8,
+    seed: int = 0,
+    limit: int | None = None,
 ) -> str:
     """Return a prompt followed by the continuation of a run's language model.
 
@@ -22,6 +28,7 @@ def continue_text(
         max_tokens: Number of tokens to add.
         temperature: Sampling temperature; 0 takes the most likely token each time.
         seed: Seed of the sampling.
+        limit: Largest number of tokens of the prompt; any if None.
     """
     if not prompt:
         raise ValueError("A prompt must have a character at least; got none.")
@@ -36,6 +43,12 @@ def continue_text(
     model: Any = loaded  # the types of transformers do not know models of others
     torch.manual_seed(seed)
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+    count = inputs["input_ids"].shape[1]
+    if limit is not None and count > limit:
+        raise ValueError(
+            f"A prompt must have at most {limit:,} tokens; got {count:,}. The time grows with the "
+            "square of the number. Add --force to read it all the same."
+        )
     choice = {"do_sample": True, "temperature": temperature} if temperature else {}
     found = model.generate(**inputs, max_new_tokens=max_tokens, **choice)
     return str(tokenizer.decode(found[0], skip_special_tokens=True))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-from adasparse._files import TextFile
+from adasparse._files import TextFile, errors_named
 from adasparse.training.checkpoints import HASHES, is_intact, seal
 
 Tokens = NDArray[np.uint32]
@@ -123,10 +123,12 @@ def write_tokens(
                     f"The {name} part of {path} must have at least {context} tokens, one context; "
                     f"it has {len(tokens)}. Change dev_share or context, or give more text."
                 )
-            np.save(staging / f"{name}.npy", tokens)
-        tokenizer.save_pretrained(staging)
-        seal(staging)
-        staging.rename(folder)
+            with errors_named(folder):
+                np.save(staging / f"{name}.npy", tokens)
+        with errors_named(folder):
+            tokenizer.save_pretrained(staging)
+            seal(staging)
+            staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

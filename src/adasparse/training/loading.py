@@ -19,6 +19,8 @@ from transformers import (
 from adasparse.training.memory import available_memory
 
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+#: Patterns of the files of tokenizers, of which each kind has one at least.
+_TOKENIZER_FILES = ("*token*", "*vocab*", "*.model", "*.spm")
 #: Files of a model folder that may name code to run.
 _MAY_NAME_CODE = (
     *(_CONFIG, "tokenizer_config.json", "generation_config.json", "processor_config.json"),
@@ -132,6 +134,8 @@ def load_tokenizer(folder: str | Path, cls: Any = AutoTokenizer) -> PreTrainedTo
     """
     folder = Path(folder)
     refuse_code(folder)
+    if folder.is_dir() and not any(any(folder.glob(x)) for x in _TOKENIZER_FILES):
+        raise ValueError(f"There is no tokenizer in {folder}, so that it cannot read text.")
     try:
         tokenizer: PreTrainedTokenizerBase = cls.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True

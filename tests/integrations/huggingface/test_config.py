@@ -73,3 +73,22 @@ def test_names_are_matched_by_patterns(patterns, name, is_meant):
 def test_settings_cannot_be_changed():
     with pytest.raises(AttributeError, match=re.escape("cannot assign to field 'alpha'")):
         SparsityConfig().alpha = "fixed"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"init_alpha": "x"}, "init_alpha must be a number; got 'x'"),
+        ({"high": None}, "high must be a number; got None"),
+        ({"tie_heads": "yes"}, "tie_heads must be True or False; got 'yes'"),
+        ({"modules": 5}, "modules must be a string or several; got 5"),
+        ({"attention": (1,)}, r"attention must be a string or several; got \(1,\)"),
+        ({"heads": 2}, "heads must be a tuple of integers, or None for all; got 2"),
+        ({"heads": "01"}, "heads must be a tuple of integers, or None for all; got '01'"),
+    ],
+    ids=str,
+)
+def test_wrong_types_are_named(wrong, message):
+    """They ended in "'int' object is not iterable" and the like, or were taken."""
+    with pytest.raises(TypeError, match=message):
+        SparsityConfig(**wrong)

@@ -1,10 +1,18 @@
 """Calls of sparsify() that were no use: models without weights, wrapped models, wrong types."""
 
+import math
+
 import pytest
 import torch
 import transformers
 
-from adasparse.integrations.huggingface import SparsityConfig, restore, sparsify
+from adasparse.integrations.huggingface import (
+    SparsityConfig,
+    inspect_heads,
+    restore,
+    set_step,
+    sparsify,
+)
 from adasparse.integrations.huggingface.heads import sparse_heads
 from support.architectures import ARCHITECTURES, tokens
 from support.unusual import build
@@ -99,3 +107,20 @@ def test_exponents_made_in_inference_mode_train():
     exponents = [x for heads in sparse_heads(model).values() for x in heads.parameters()]
     assert len(exponents) == 2
     assert all(x.grad is not None and not x.is_inference() for x in exponents)
+
+
+def test_inputs_to_inspect_are_a_dictionary():
+    """The error showed the whole model."""
+    model = llama()
+    sparsify(model)
+    with pytest.raises(TypeError, match=r"inputs must be a dictionary of .*; got Tensor"):
+        inspect_heads(model, tokens(1, 5))
+
+
+@pytest.mark.parametrize("step", [-1, math.nan, "3"])
+def test_steps_are_counted_from_0_on(step):
+    """NaN made alpha one."""
+    model = llama()
+    sparsify(model, SparsityConfig(alpha="annealed", anneal_steps=4))
+    with pytest.raises(ValueError, match="step must be a number from 0 on; got"):
+        set_step(model, step)

@@ -7,7 +7,7 @@ import typer
 
 from adasparse.cli.common import hush_transformers, user_errors
 
-#: Largest number of tokens without --force: more take hours.
+#: Largest number of tokens, of the prompt or new ones, without --force: more take hours.
 MOST_TOKENS = 100_000
 
 
@@ -20,7 +20,7 @@ def generate(
     ] = 0.8,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the sampling.")] = 0,
     force: Annotated[
-        bool, typer.Option("--force", help=f"Add more than {MOST_TOKENS:,} tokens.")
+        bool, typer.Option("--force", help=f"Read or add more than {MOST_TOKENS:,} tokens.")
     ] = False,
 ) -> None:
     """Print a prompt followed by the continuation of a language model."""
@@ -33,5 +33,12 @@ def generate(
         from adasparse.longcontext.generate import continue_text
 
         hush_transformers()
-        found = continue_text(run, prompt, max_tokens=tokens, temperature=temperature, seed=seed)
+        found = continue_text(
+            run,
+            prompt,
+            max_tokens=tokens,
+            temperature=temperature,
+            seed=seed,
+            limit=None if force else MOST_TOKENS,
+        )
     typer.echo(found)

@@ -3,8 +3,9 @@
 import fnmatch
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from adasparse.nn.length_scale import LengthScaleKind
@@ -60,12 +61,17 @@ class SparsityConfig:
     length_scale: LengthScaleKind | None = None
 
     def __post_init__(self) -> None:
-        modules = (self.modules,) if isinstance(self.modules, str) else tuple(self.modules)
-        attention = (self.attention,) if isinstance(self.attention, str) else tuple(self.attention)
-        object.__setattr__(self, "modules", modules)
-        object.__setattr__(self, "attention", attention)
+        for name in ("modules", "attention"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
         if self.heads is not None:
-            object.__setattr__(self, "heads", tuple(self.heads))
+            object.__setattr__(self, "heads", _numbers("heads", self.heads))
+        for name in ("init_alpha", "final_alpha", "low", "high"):
+            value = getattr(self, name)
+            is_open = value is None and name == "init_alpha"
+            if not is_open and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise TypeError(f"{name} must be a number; got {value!r}.")
+        if not isinstance(self.tie_heads, bool):
+            raise TypeError(f"tie_heads must be True or False; got {self.tie_heads!r}.")
         if self.init_alpha is None:
             object.__setattr__(self, "init_alpha", 1.0 if self.alpha == "annealed" else 1.5)
         mistakes = [*self._alpha_mistakes(), *self._choice_mistakes()]
@@ -147,3 +153,17 @@ class SparsityConfig:
             else fnmatch.fnmatchcase(name, pattern)
             for pattern in self.modules
         )
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    found = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(x, str) for x in found):
+        raise TypeError(f"{name} must be a string or several; got {value!r}.")
+    return found
+
+
+def _numbers(name: str, value: Any) -> tuple[int, ...]:
+    found = tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(x, Integral) and not isinstance(x, bool) for x in found):
+        raise TypeError(f"{name} must be a tuple of integers, or None for all; got {value!r}.")
+    return tuple(int(x) for x in found)

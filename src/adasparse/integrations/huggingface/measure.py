@@ -89,6 +89,11 @@ def inspect_heads(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Head
     Returns:
         The heads of each sparse attention module, by its name.
     """
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            "inputs must be a dictionary of the keyword arguments of a forward pass; "
+            f"got {type(inputs).__name__}."
+        )
     with DensityMeter(model).running() as meter:
         model(**inputs)
     density, alpha = meter.density(), current_alpha(model)
