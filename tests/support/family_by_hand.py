@@ -157,6 +157,7 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "kimi_k25_vision": {"pos_emb_height": 8, "pos_emb_width": 8},
     "kosmos-2": {"latent_query_num": 4},
     "llama4_vision_model": {
         "intermediate_size": 128,
@@ -174,6 +175,17 @@ BY_TYPE: dict[str, dict[str, Any]] = {
     },
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "mimi_decoder": {"upsample_groups": 32},
+    "omdet-turbo": {
+        "backbone_config": {**_SMALL_SWIN, "out_indices": [2, 3, 4]},
+        "text_config": {"hidden_size": 64, "projection_dim": 64},
+        "apply_layernorm_after_vision_backbone": False,
+        "image_size": 64,
+        "encoder_in_channels": [32, 64, 128],
+        "vision_features_channels": [32, 32, 32],
+        "text_projection_in_dim": 64,
+        "text_projection_out_dim": 64,
+        "class_embed_dim": 64,
+    },
     "pp_doclayout_v2": _LAYOUT,
     "pp_doclayout_v3": _LAYOUT,
     "pp_doclayout_v4": _LAYOUT,
@@ -344,11 +356,23 @@ BY_TYPE: dict[str, dict[str, Any]] = {
         "auxiliary_in_channels": 16,
         "auxiliary_channels": 16,
     },
+    "vitmatte": {
+        "backbone_config": {
+            "patch_size": 16,
+            "image_size": 64,
+            "num_channels": 4,
+            "hidden_size": 32,
+            "out_features": ["stage2"],
+        },
+        "convstream_hidden_sizes": [8, 8, 16],
+        "fusion_hidden_sizes": [16, 16, 8, 8],
+    },
     "xmod": {"default_language": "en_XX"},
     "zoedepth": {"backbone_config": _FOUR_LAYERS, "neck_hidden_sizes": [16, 16, 16, 16]},
 }
 #: Settings by the class of a model, where those of its type do not fit all classes.
 BY_CLASS: dict[str, dict[str, Any]] = {
+    "Blip2ForImageTextRetrieval": {"qformer_config": {"use_qformer_text_input": True}},
     "ReformerModelWithLMHead": {"is_decoder": True},
     "T5ForSequenceClassification": {"decoder_start_token_id": 0},
     "T5GemmaEncoderModel": {"is_encoder_decoder": False},

@@ -159,7 +159,7 @@ class _Maker:
         by_patches = ("grid_thw", "spatial_shapes", "pixel_position_ids", "aspect_ratio_ids",
                       "target_sizes")  # fmt: skip
         if {*by_patches} & {*names}:
-            return 8
+            return 9
         if {"pixel_values", "pixel_values_videos", "input_features", "input_values"} & {*names}:
             return 5 if "input_features" in names else 4
         several = {"past_values": 3, "inputs": 5, "hidden_states": 4}
@@ -183,7 +183,7 @@ class _Maker:
         shapes = [
             (2, *image), (2, frames, *image), (2, channels, frames, size, size), (2, 3, 64, 64),
             (32, channels * depth * patch**2), (2, 16, channels * patch**2), (2, 1, 4, *image),
-            (1, channels, patch, 32 * patch),
+            (1, channels, patch, 32 * patch), (32, channels, patch, patch),
         ]  # fmt: skip
         return self.noise(*shapes[variant % len(shapes)])
 

@@ -104,7 +104,7 @@ def small_config(family: str, rules: Rules, model_class: str = "") -> PreTrained
     """Return a small configuration of a family by the rules of one attempt."""
     config_class: Any = CONFIG_MAPPING[family]
     settings = _settings(_default(config_class, family), rules)
-    return config_class(**{**settings, **BY_CLASS.get(model_class, {})})  # type: ignore[no-any-return]
+    return config_class(**_changed(settings, BY_CLASS.get(model_class, {})))  # type: ignore[no-any-return]
 
 
 def _default(config_class: Any, family: str) -> PreTrainedConfig:
