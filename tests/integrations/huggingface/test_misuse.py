@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -14,6 +15,7 @@ from adasparse.integrations.huggingface import (
     sparsify,
 )
 from adasparse.integrations.huggingface.heads import sparse_heads
+from adasparse.integrations.huggingface.measure import current_alpha
 from support.architectures import ARCHITECTURES, tokens
 from support.unusual import build
 
@@ -124,3 +126,11 @@ def test_steps_are_counted_from_0_on(step):
     sparsify(model, SparsityConfig(alpha="annealed", anneal_steps=4))
     with pytest.raises(ValueError, match="step must be a number from 0 on; got"):
         set_step(model, step)
+
+
+def test_steps_may_be_numbers_of_other_libraries():
+    model = llama()
+    sparsify(model, SparsityConfig(alpha="annealed", final_alpha=1.5, anneal_steps=4))
+    for step in (2, np.int64(2), torch.tensor(2)):
+        set_step(model, step)
+        assert all(x.eq(1.25).all() for x in current_alpha(model).values())

@@ -59,9 +59,10 @@ class AnnealedAlpha(nn.Module):
 
     def set_step(self, step: int) -> None:
         """Move to where alpha stands after ``step`` steps; past the last one it stays."""
-        if not isinstance(step, (int, float)) or not step >= 0:  # not NaN either
+        is_number = not isinstance(step, str) and hasattr(step, "__float__")
+        if not is_number or not step >= 0:  # not NaN either
             raise ValueError(f"step must be a number from 0 on; got {step!r}.")
-        share = min(max(step / self.steps, 0.0), 1.0)
+        share = min(float(step) / self.steps, 1.0)
         self.alpha.fill_(self.start + share * (self.end - self.start))
 
     def forward(self) -> Tensor:
