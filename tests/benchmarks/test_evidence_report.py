@@ -102,6 +102,18 @@ def _task_log(run, seed, exact, *, attention="softmax", rate=1e-3):
     }
 
 
+def test_where_a_method_is_behind_is_told_as_well(tmp_path):
+    """Where softmax led everywhere, ASEntmax was said to be 0 points apart."""
+    for name, exact in (("softmax", {1: 1.0, 2: 0.9}), ("asentmax", {1: 1.0, 2: 0.4})):
+        log = _task_log(name, 1, exact, attention=name)
+        path = tmp_path / "results" / "sort" / f"{name}-1.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(log))
+    (page,) = write_pages(tmp_path / "results", tmp_path / "docs")
+    behind = "it is furthest behind softmax at 2×, by 50 points, which is no sure difference."
+    assert behind in page.read_text()
+
+
 def test_best_setting_of_a_method_is_shown_and_all_are_listed(tmp_path):
     logs = [
         *(_task_log("softmax", i, {1: 1.0, 2: 0.1, 4: 0.0}) for i in (1, 2)),
@@ -120,7 +132,7 @@ def test_best_setting_of_a_method_is_shown_and_all_are_listed(tmp_path):
     assert "| ASEntmax, NAPE | 1,000 | 100 ± 0 | **90 ± 0** | **50 ± 0** |" in text
     assert "| softmax, NAPE | 0.001 | 2 | 100 ± 0 | 10 ± 0 | 0 ± 0 |" in text
     assert "alphabet of 8" in text and "6 runs, 3.0 hours" in text
-    assert "by 50 (50 to 50) points." in text
+    assert "it is furthest ahead of softmax at 4×, by 50 (50 to 50) points." in text
     first = _files(tmp_path / "docs")
     write_pages(tmp_path / "results", tmp_path / "docs")
     assert _files(tmp_path / "docs") == first

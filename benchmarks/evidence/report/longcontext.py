@@ -80,20 +80,25 @@ def _task_answer(results: TaskResults) -> str:
         return f"**{results.title}**: not run with both softmax and ASEntmax yet."
     ours = {x: mean_interval(results.best_values(OURS, x)) for x in results.factors}
     reach = max((x for x in results.factors if ours[x].mean >= 50), default=None)
-    gains = {
-        x: difference_interval(results.best_values(OURS, x), results.best_values(BASELINE, x))
-        for x in results.factors
-    }
-    top = max(gains, key=lambda x: gains[x].mean)
     first = f"**{results.title}**: ASEntmax has {spoken(ours[results.factors[0]], unit='%')} at 1×"
     if reach is not None and reach > 1:
         first += f" and {spoken(ours[reach], unit='%')} at {reach:g}×, the last above one half"
-    verdict = "" if gains[top].excludes_zero else ", which is no sure difference"
-    sign = "ahead of" if gains[top].mean > 0 else "apart from"
-    return (
-        f"{first}; it is furthest {sign} softmax at {top:g}×, by {spoken(gains[top])} points"
-        f"{verdict}."
-    )
+    gaps = (_widest_gap(results, OURS, "ahead of"), _widest_gap(results, BASELINE, "behind"))
+    return f"{first}; it is {'; '.join(gap for gap in gaps if gap) or 'level with softmax'}."
+
+
+def _widest_gap(results: TaskResults, leader: str, word: str) -> str:
+    """Say where one of ASEntmax and softmax leads by most, if it leads anywhere."""
+    other = BASELINE if leader == OURS else OURS
+    gains = {
+        x: difference_interval(results.best_values(leader, x), results.best_values(other, x))
+        for x in results.factors
+    }
+    top = max(gains, key=lambda x: gains[x].mean)
+    if gains[top].mean <= 0:
+        return ""
+    doubt = "" if gains[top].excludes_zero else ", which is no sure difference"
+    return f"furthest {word} softmax at {top:g}×, by {spoken(gains[top])} points{doubt}"
 
 
 def _language_answer(results: LanguageResults) -> str:
