@@ -15,6 +15,7 @@ from adasparse.longcontext.task_eval import evaluate_run, length_multiples
 from adasparse.longcontext.tasks import MultiQueryRecall
 from adasparse.longcontext.train import TaskCollator, TaskJob, TaskScorer, train_task
 from adasparse.training import dry_run, read_log, read_recipe
+from adasparse.training.trainer import recipe_arguments
 from support.small_runs import command, log_of, run
 from support.small_tasks import SETTINGS, task_file, task_recipe, task_run
 
@@ -61,6 +62,8 @@ def test_recipe_tells_all_mistakes_at_once():
         ({"eval_lengths": (0, 4)}, r"eval_lengths must be at least 1 for copy .*; got \[0, 4\]"),
         ({"look_alikes": 0.5}, r"look_alikes must be 0 for copy; got 0\.5"),
         ({"task": "mqmtar", "look_alikes": 2.0}, r"look_alikes must be between 0 and 1; got 2\.0"),
+        ({"few_queries_steps": 3}, "few_queries_steps must be 0 for copy; got 3"),
+        ({"task": "mqmtar", "few_queries_steps": -1}, "few_queries_steps must be at least 0"),
         ({"attention": "loud"}, "got 'loud'"),
         ({"attention": "adaptive", "alpha": 2.0}, "strictly between 1 and 2; got 2.0"),
         ({"schedule": "flat"}, "schedule must be one of inverse-sqrt, linear, cosine"),
@@ -73,10 +76,30 @@ def test_recipe_refuses(changes, complaint):
         task_recipe("x", **changes)
 
 
-def test_look_alikes_are_trained_with_and_not_scored():
-    recipe = task_recipe("x", task="mqmtar", min_length=16, max_length=32, look_alikes=0.25)
+def test_easier_examples_are_trained_with_and_not_scored():
+    lengths = {"min_length": 16, "max_length": 32}
+    recipe = task_recipe("x", task="mqmtar", look_alikes=0.25, few_queries_steps=3, **lengths)
     assert recipe.training_task == MultiQueryRecall(look_alikes=0.25)
+    assert recipe.first_task == MultiQueryRecall(look_alikes=0.25, min_queries=1)
     assert TaskScorer(recipe).task == MultiQueryRecall()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_first_updates_ask_for_fewer_keys(tmp_path, accumulate):
+    recipe = task_recipe(
+        tmp_path,
+        task="mqmtar",
+        min_length=16,
+        max_length=32,
+        few_queries_steps=3,
+        accumulate=accumulate,
+    )
+    trainer = TaskJob(recipe).build_trainer(recipe_arguments(recipe))
+    asked = [(x["labels"] >= 0).sum(1) // 2 for x in trainer.get_train_dataloader()]
+    easy = 3 * accumulate
+    assert len(asked) == recipe.max_steps * accumulate
+    assert set(torch.cat(asked[:easy]).tolist()) == {1, 2, 3, 4}
+    assert set(torch.cat(asked[easy:]).tolist()) == {4}
 
 
 def test_lengths_are_the_published_ones_unless_given():

@@ -115,6 +115,8 @@ class TaskRecipe(LongContextRecipe):
         eval_examples: Number of examples at each length.
         look_alikes: Share of the training examples of MQMTAR whose keys differ in one letter only;
             see ``MultiQueryRecall``. Scores are of examples as published.
+        few_queries_steps: Number of first updates in which its training examples ask for 1 to 4
+            keys; later ones, and all scores, are of 4, as published.
     """
 
     task: str
@@ -123,6 +125,7 @@ class TaskRecipe(LongContextRecipe):
     eval_lengths: tuple[int, ...] = ()
     eval_examples: int = 128
     look_alikes: float = 0.0
+    few_queries_steps: int = 0
 
     @property
     def training_task(self) -> Task:
@@ -130,6 +133,12 @@ class TaskRecipe(LongContextRecipe):
         task = find_task(self.task)
         alike = self.look_alikes
         return replace(task, look_alikes=alike) if isinstance(task, MultiQueryRecall) else task
+
+    @property
+    def first_task(self) -> Task:
+        """That of the first ``few_queries_steps`` updates."""
+        task = self.training_task
+        return replace(task, min_queries=1) if isinstance(task, MultiQueryRecall) else task
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -171,11 +180,13 @@ class TaskRecipe(LongContextRecipe):
                 f"eval_lengths must be at least {shortest} for {self.task} and at most "
                 f"{MOST_LENGTH:,}; got {list(self.eval_lengths)}"
             )
-        if self.look_alikes and not isinstance(find_task(self.task), MultiQueryRecall):
-            found.append(f"look_alikes must be 0 for {self.task}; got {self.look_alikes}")
+        if not isinstance(find_task(self.task), MultiQueryRecall):
+            for name in ("look_alikes", "few_queries_steps"):
+                if getattr(self, name):
+                    found.append(f"{name} must be 0 for {self.task}; got {getattr(self, name)}")
         if not 0 <= self.look_alikes <= 1:
             found.append(f"look_alikes must be between 0 and 1; got {self.look_alikes}")
-        return [*found, *self.too_small({"eval_examples": 1})]
+        return [*found, *self.too_small({"eval_examples": 1, "few_queries_steps": 0})]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,14 +39,26 @@ class TaskCollator:
         task: Kind of examples.
         seed: Seed of the training.
         lengths: Shortest and longest source.
+        first_task: Kind of the first examples, if it is another one.
+        num_first: How many they are.
     """
 
-    def __init__(self, task: Task, *, seed: int, lengths: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        seed: int,
+        lengths: tuple[int, int],
+        first_task: Task | None = None,
+        num_first: int = 0,
+    ) -> None:
         self.task, self.seed, self.lengths = task, seed + 1, lengths
+        self.first_task, self.num_first = first_task or task, num_first
 
     def __call__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the inputs of a model for consecutive numbers."""
-        batch = self.task.batch(self.seed, len(numbers), self.lengths, first=numbers[0])
+        task = self.first_task if numbers[0] < self.num_first else self.task
+        batch = task.batch(self.seed, len(numbers), self.lengths, first=numbers[0])
         return batch.model_inputs()
 
 
@@ -118,10 +130,8 @@ class TaskJob:
     ) -> EngineTrainer:
         """Return the trainer, with a new model."""
         recipe = self.recipe
-        batches = RunningNumbers(
-            recipe.batch_size,
-            num_batches=recipe.max_steps * recipe.accumulate * arguments.world_size,
-        )
+        per_step = recipe.accumulate * arguments.world_size
+        batches = RunningNumbers(recipe.batch_size, num_batches=recipe.max_steps * per_step)
         numbers: Any = range(len(batches) * recipe.batch_size)
         return EngineTrainer(
             model=self.build_model(),
@@ -129,7 +139,11 @@ class TaskJob:
             train_dataset=numbers,
             eval_dataset=numbers,
             data_collator=TaskCollator(
-                recipe.training_task, seed=recipe.seed, lengths=recipe.lengths
+                recipe.training_task,
+                seed=recipe.seed,
+                lengths=recipe.lengths,
+                first_task=recipe.first_task,
+                num_first=recipe.few_queries_steps * per_step * recipe.batch_size,
             ),
             batches=batches,
             scorer=TaskScorer(recipe),
