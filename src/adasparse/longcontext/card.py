@@ -5,8 +5,8 @@ from adasparse.training import Results
 
 _SETTINGS = (
     *("attention", "positions", "alpha", "layers", "width", "heads", "ffn", "dropout"),
-    *("max_steps", "batch_size", "accumulate", "learning_rate", "alpha_lr_factor"),
-    *("warmup_steps", "schedule", "seed"),
+    *("max_steps", "batch_size", "accumulate", "optimizer", "learning_rate"),
+    *("alpha_lr_factor", "warmup_steps", "schedule", "seed"),
 )
 
 

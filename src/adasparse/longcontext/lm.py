@@ -135,6 +135,7 @@ class LanguageJob:
             keep=recipe.keep,
             best=BestModel("eval_loss", is_better_high=False, patience=recipe.patience),
             alpha_lr_factor=recipe.alpha_lr_factor,
+            uses_muon=recipe.optimizer == "muon",
             tensorboard=Path(recipe.output) / TENSORBOARD,
             report=report,
         )

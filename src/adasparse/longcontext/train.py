@@ -150,6 +150,7 @@ class TaskJob:
             keep=recipe.keep,
             best=BestModel("eval_exact_match", is_better_high=True, patience=recipe.patience),
             alpha_lr_factor=recipe.alpha_lr_factor,
+            uses_muon=recipe.optimizer == "muon",
             tensorboard=Path(recipe.output) / TENSORBOARD,
             report=report,
         )

@@ -42,7 +42,6 @@ def load_optimizer(folder: str | Path, optimizer: Optimizer, schedule: LRSchedul
             index, _, name = key.partition(".")
             state.setdefault(int(index), {})[name] = file.get_tensor(key)
     for group in rest["groups"]:  # JSON has no tuples
-        if "betas" in group:
-            group["betas"] = tuple(group["betas"])
+        group |= {key: tuple(x) for key, x in group.items() if key in ("betas", "ns_coefficients")}
     optimizer.load_state_dict({"state": state, "param_groups": rest["groups"]})
     schedule.load_state_dict(rest["schedule"])

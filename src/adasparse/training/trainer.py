@@ -27,6 +27,7 @@ from adasparse.training.batches import RunningNumbers, TokenBatches
 from adasparse.training.callbacks import BestModel, SpeedMeter
 from adasparse.training.checkpoints import STAGING, is_disk_error, publish, rotate
 from adasparse.training.distributed import first_decides
+from adasparse.training.muon import with_muon
 from adasparse.training.optimizer_state import load_optimizer, save_optimizer
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import CHECKPOINTS
@@ -99,6 +100,7 @@ class EngineMixin:
         keep: Number of checkpoints to keep beside the best one.
         best: Selects the best checkpoint; it is also added as a callback.
         alpha_lr_factor: Factor on the learning rate for learned values of alpha.
+        uses_muon: Whether Muon updates the matrices between the layers.
         tensorboard: Folder for TensorBoard; nothing is written if None.
         report: Receives messages for the user.
     """
@@ -128,13 +130,14 @@ class EngineMixin:
         keep: int,
         best: BestModel,
         alpha_lr_factor: float = 1.0,
+        uses_muon: bool = False,
         tensorboard: str | Path | None = None,
         report: Callable[[str], None] = lambda message: None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._batches, self._keep, self.best = batches, keep, best
-        self.scorer, self._alpha_lr_factor = scorer, alpha_lr_factor
+        self.scorer, self._alpha_lr_factor, self._uses_muon = scorer, alpha_lr_factor, uses_muon
         self._micro_batch = (-1, 0)
         self._is_staging = False
         self._speed = SpeedMeter()
@@ -206,11 +209,13 @@ class EngineMixin:
 
     def create_optimizer(self, model: Any = None) -> Any:
         """Return the optimizer, with a group of its own for alpha if its learning rate differs."""
-        is_new = self.optimizer is None
-        optimizer = super().create_optimizer(model)  # type: ignore[misc]
-        if is_new and self._alpha_lr_factor != 1:
-            _split_alpha(optimizer, self.model if model is None else model, self._alpha_lr_factor)
-        return optimizer
+        if self.optimizer is None:
+            optimizer = super().create_optimizer(model)  # type: ignore[misc]
+            model = self.model if model is None else model
+            if self._alpha_lr_factor != 1:
+                _split_alpha(optimizer, model, self._alpha_lr_factor)
+            self.optimizer = with_muon(optimizer, model) if self._uses_muon else optimizer
+        return self.optimizer
 
     def _init_training_state(self, max_steps: int, *args: Any) -> Any:
         found = super()._init_training_state(max_steps, *args)  # type: ignore[misc]

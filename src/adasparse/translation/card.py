@@ -17,7 +17,7 @@ _ATTENTION = {
 }
 _SETTINGS = (
     *("encoder_layers", "decoder_layers", "width", "heads", "ffn", "dropout", "label_smoothing"),
-    *("max_steps", "batch_tokens", "accumulate", "learning_rate"),
+    *("max_steps", "batch_tokens", "accumulate", "optimizer", "learning_rate"),
     *("alpha_lr_factor", "warmup_steps", "seed"),
 )
 

@@ -152,6 +152,7 @@ class TranslationJob:
                 patience=recipe.patience,
             ),
             alpha_lr_factor=recipe.alpha_lr_factor,
+            uses_muon=recipe.optimizer == "muon",
             tensorboard=Path(recipe.output) / TENSORBOARD,
             report=report,
             scorer=DevScorer(data, recipe),
