@@ -268,20 +268,26 @@ def test_queries_are_even_over_the_pairs():
         assert_even(Counter(which.tolist()), range(4))
 
 
-def test_keys_of_look_alikes_share_their_letters():
-    """A model trained on four pairs of 256 letters matched one letter, and failed at 64 pairs."""
+def test_look_alikes_share_their_letters():
+    """Models trained on four pairs of 256 letters matched one letter, and failed at 64 pairs."""
     plain, some, every = (
         MultiQueryRecall(look_alikes=share).batch(2, 1000, 30).input_ids.numpy()
         for share in (0.0, 0.25, 1.0)
     )
     first = Counter()
     for row in every:
-        keys = [tuple(row[i - 2 : i]) for i in np.flatnonzero(row == 261)]
-        assert len(set(keys)) == 4
-        assert len({letter for key in keys for letter in key}) <= 3
+        colons = np.flatnonzero(row == 261)
+        keys = [tuple(row[i - 2 : i]) for i in colons]
+        values = [tuple(row[i + 1 : i + 3]) for i in colons]
+        assert len(set(keys)) == len(set(values)) == 4
+        assert len({letter for word in keys + values for letter in word}) <= 3
+        answers = dict(zip(keys, values, strict=True))
+        assert [answers[tuple(row[i : i + 2])] for i in range(31, 39, 2)] == [
+            tuple(row[i : i + 2]) for i in range(40, 48, 2)
+        ]
         first[keys[0][0]] += 1
     assert_even(first, range(4, 260))
-    # Each example is drawn as it would be alone, with the same values in the same places.
+    # Each example is drawn as it would be alone, with pairs in the same places.
     is_plain, is_alike = ((some == x).all(1) for x in (plain, every))
     assert (is_plain ^ is_alike).all()
     assert is_alike.mean() == pytest.approx(0.25, abs=0.05)

@@ -113,8 +113,8 @@ class TaskRecipe(LongContextRecipe):
         eval_lengths: Lengths at which exact match is scored in training, on a set of examples of
             its own; the longest source and twice that if there are none.
         eval_examples: Number of examples at each length.
-        look_alikes: Share of the training examples of MQMTAR whose keys differ in one letter only;
-            see ``MultiQueryRecall``. Scores are of examples as published.
+        look_alikes: Share of the training examples of MQMTAR whose keys, and values, differ in one
+            letter only; see ``MultiQueryRecall``. Scores are of examples as published.
         few_queries_steps: Number of first updates in which its training examples ask for 1 to 4
             keys; later ones, and all scores, are of 4, as published.
     """

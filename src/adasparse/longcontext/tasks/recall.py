@@ -55,10 +55,10 @@ class MultiQueryRecall(Task):
 
     Ids 4 to 259 are the letters, 260 is the space and 261 the separator.
 
-    In a short context hardly any two keys have a letter in common, and a model that looks at one
-    letter finds nearly all of them; in a long one it fails. Fewer letters, or ``look_alikes`` among
-    the examples of training, show it early that a key is two letters. Likewise ``min_queries`` of 1
-    shows it early how to find one value, without which several are never found.
+    In a short context hardly any two keys have a letter in common, nor do values, and a model that
+    looks at one letter is right nearly every time; in a long one it fails. Fewer letters, or
+    ``look_alikes`` among the examples of training, show it early that two count. Likewise
+    ``min_queries`` of 1 shows it early how to find one value, before it must find several.
 
     Args:
         share: Share of the context that is pairs; there are 10,000 of them at most, or as many as
@@ -67,8 +67,8 @@ class MultiQueryRecall(Task):
         min_queries: Least number of them, if examples differ: all numbers from this one on are
             equally likely; ``num_queries`` if None, as published.
         num_symbols: Number of letters; as published, 256.
-        look_alikes: Share of the examples whose keys are made of so few letters, chosen anew for
-            each, that half of all their pairs occur; as published, 0.
+        look_alikes: Share of the examples whose keys and values are made of so few letters, chosen
+            anew for each, that half of all words of two occur as keys; as published, 0.
     """
 
     name: ClassVar[str] = "mqmtar"
@@ -122,9 +122,11 @@ class MultiQueryRecall(Task):
         """Return BOS context queries SEP values EOS."""
         size, pairs = len(keys), self._num_pairs(length)
         side = _pool_side(self.num_symbols)
-        chosen_keys = self._chosen_keys(keys, pairs)
-        all_values = pools(self.num_symbols)[1]
-        chosen_values = all_values[random_subset(keys, _VALUES, pairs, side=side)]
+        chosen_keys, chosen_values = (
+            pool[random_subset(keys, stream, pairs, side=side)]
+            for pool, stream in zip(pools(self.num_symbols), (_KEYS, _VALUES), strict=True)
+        )
+        self._make_alike(keys, chosen_keys, chosen_values)
         # Pairs and single spaces in random order; what comes before a pair says where it begins.
         items = pairs + length - _PAIR * pairs
         places = np.sort(random_order(draw(keys, _PLACES, items))[:, :pairs], axis=1)
@@ -142,17 +144,16 @@ class MultiQueryRecall(Task):
         answers = (starts[rows, asked][..., None] + np.array([3, 4])).reshape(size, -1)
         return source_and_target(np.concatenate((context, queries), 1), target, answers)
 
-    def _chosen_keys(self, keys: Words, pairs: int) -> Integers:
-        """Return the keys of each example: ``(s, pairs, 2)``."""
-        side = _pool_side(self.num_symbols)
-        chosen = pools(self.num_symbols)[0][random_subset(keys, _KEYS, pairs, side=side)]
+    def _make_alike(self, keys: Words, *chosen: Integers) -> None:
+        """Spell the keys and values ``(s, pairs, 2)`` of some examples with few letters."""
         # Even chances in steps of 2^-32, so that 1 means all.
         drawn = below(draw(keys, _ALIKE, 1)[:, 0], 2**32)
         alike = np.flatnonzero(drawn < int(self.look_alikes * 2**32))
+        pairs = chosen[0].shape[1]
         few = min(self.num_symbols, math.isqrt(2 * pairs - 1) + 1)
         letters = random_order(draw(keys[alike], _LETTERS, self.num_symbols))[:, :few]
-        codes = random_subset(keys[alike], _KEYS, pairs, side=few)
-        both = np.concatenate((codes // few, codes % few), 1)
-        spelled = FIRST + np.take_along_axis(letters, both, 1)
-        chosen[alike] = np.stack((spelled[:, :pairs], spelled[:, pairs:]), -1)
-        return chosen
+        for stream, words_of_two in zip((_KEYS, _VALUES), chosen, strict=True):
+            codes = random_subset(keys[alike], stream, pairs, side=few)
+            both = np.concatenate((codes // few, codes % few), 1)
+            spelled = FIRST + np.take_along_axis(letters, both, 1)
+            words_of_two[alike] = np.stack((spelled[:, :pairs], spelled[:, pairs:]), -1)
