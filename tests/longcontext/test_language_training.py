@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -51,6 +52,42 @@ def test_pieces_of_a_text_have_the_tokens_of_the_whole():
     text = novel(400, seed=3) + "\n\n \n\nEnd\n<eos>"
     assert encode(TOKENIZER, text).tolist() == TOKENIZER(text)["input_ids"]
     assert TOKENIZER.eos_token_id not in encode(TOKENIZER, text)
+
+
+def test_two_digits_of_a_number_are_a_token():
+    tokens = TOKENIZER.backend_tokenizer.pre_tokenizer.pre_tokenize_str("of 1812, 40721.5")
+    assert [x for x, _ in tokens] == ["of", "Ġ18", "12", ",", "Ġ40", "72", "1", ".", "5"]
+
+
+def test_the_first_updates_see_shorter_texts(tmp_path, monkeypatch):
+    shapes = []
+
+    def note(blocks):
+        found = collate_blocks(blocks)
+        shapes.append(tuple(found["input_ids"].shape))
+        return found
+
+    monkeypatch.setattr("adasparse.longcontext.lm.collate_blocks", note)
+    recipe = language_recipe(tmp_path / "run", first_context=8, first_context_steps=3, max_steps=5)
+    train_language(recipe)
+    # All are made as long as any; those of the first updates are cut.
+    assert Counter(width for _, width in shapes) == {16: 5, 8: 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"first_context": 7, "first_context_steps": 2},
+            "at least 2 and divide context, .*; got 7",
+        ),
+        ({"first_context": 8}, "must be given together; got 8 and 0"),
+        ({"first_context_steps": 8}, "must be given together; got None and 8"),
+    ],
+)
+def test_a_first_context_is_checked(tmp_path, changes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        language_recipe(tmp_path, **changes)
 
 
 def test_a_word_of_a_million_letters_is_learned_from_at_once():

@@ -70,6 +70,20 @@ def test_facts_are_asked_for_as_often_as_wanted_after_they_are_stated():
     assert FACT.sub("", mixed).split() == TEXT.split()
 
 
+def test_a_share_of_the_names_is_invented():
+    mixed = add_retrieval(TEXT * 5, share=1.0, max_facts=8, passage=500, invented=0.5)
+    names = [name for name, _ in set(_facts(mixed))]
+    others = {name for name in names if name not in NAMES}
+    assert sum(name in others for name in names) / len(names) == pytest.approx(0.5, abs=0.1)
+    assert len(others) > 100
+    assert not others & set(TEST_NAMES)
+    assert all(re.fullmatch("[A-Z][a-z]+", name) for name in others)
+    assert set(Counter(_facts(mixed)).values()) == {2}
+    every = add_retrieval(TEXT, share=1.0, passage=500, invented=1.0)
+    assert not any(name in NAMES for name, _ in _facts(every))
+    assert FACT.sub("", every).split() == TEXT.split()
+
+
 def test_lengths_of_passages_differ_where_a_shortest_is_given():
     # A passage has one fact, whose question ends it.
     mixed = add_retrieval(TEXT * 5, share=1.0, max_facts=1, passage=2000, shortest=100)
@@ -88,6 +102,7 @@ def test_lengths_of_passages_differ_where_a_shortest_is_given():
         ({"max_facts": 0}, "got 0.5, 0 and 1"),
         ({"questions": 0}, "got 0.5, 4 and 0"),
         ({"passage": 0}, "got 0 and None"),
+        ({"invented": -0.5}, "between 0 and 1; got -0.5"),
         ({"shortest": 2000}, "got 1500 and 2000"),
     ],
 )

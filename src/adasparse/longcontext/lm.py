@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainingArguments
 
 from adasparse._files import file_hash
@@ -44,6 +44,27 @@ def collate_blocks(blocks: Sequence[Tensor]) -> dict[str, Tensor]:
     labels = input_ids.clone()
     labels[:, 0] = IGNORED
     return {"input_ids": input_ids, "labels": labels}
+
+
+class LanguageTrainer(EngineTrainer):
+    """Trainer whose first updates may see shorter examples.
+
+    Args:
+        first_context: Tokens of these examples.
+        first_context_steps: Number of these updates.
+    """
+
+    def __init__(
+        self, *args: Any, first_context: int | None, first_context_steps: int, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._first_context, self._first_context_steps = first_context, first_context_steps
+
+    def training_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Train on one micro-batch, cut into shorter examples at first."""
+        if self.state.global_step < self._first_context_steps:
+            inputs = collate_blocks(list(inputs["input_ids"].view(-1, self._first_context)))
+        return super().training_step(model, inputs, *args, **kwargs)
 
 
 class LanguageScorer:
@@ -113,7 +134,9 @@ class LanguageJob:
         )
         tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(folder, PreTrainedTokenizerFast))
         blocks = Blocks(open_tokens(folder, "train"), recipe.context)
-        return EngineTrainer(
+        return LanguageTrainer(
+            first_context=recipe.first_context,
+            first_context_steps=recipe.first_context_steps,
             model=self._build_model(
                 vocab_size=len(tokenizer),
                 eos_token_id=tokenizer.eos_token_id,

@@ -197,6 +197,9 @@ class LanguageRecipe(LongContextRecipe):
         data: A text file, plain or ``.gz``.
         vocab_size: Largest number of tokens; 256 of them are bytes, so that any text can be read.
         context: Tokens of an example.
+        first_context: Tokens of an example in the first updates, if they are fewer: examples are
+            cut into so long ones.
+        first_context_steps: Number of those updates.
         dev_share: Share of the text, from its end, that is held out to score with.
         dev_tokens: Largest number of held-out tokens that are scored.
     """
@@ -209,13 +212,25 @@ class LanguageRecipe(LongContextRecipe):
     data: str
     vocab_size: int = 8000
     context: int = 512
+    first_context: int | None = None
+    first_context_steps: int = 0
     dev_share: float = 0.02
     dev_tokens: int = 50_000
 
     def own_mistakes(self) -> list[str]:
         """Return the mistakes in the sizes of the text as well."""
-        least = {"vocab_size": 257, "context": 2, "dev_tokens": 2}
+        least = {"vocab_size": 257, "context": 2, "dev_tokens": 2, "first_context_steps": 0}
         found = [*super().own_mistakes(), *self.too_small(least)]
+        first = self.first_context
+        if first is not None and (first < 2 or self.context % first):
+            found.append(
+                f"first_context must be at least 2 and divide context, {self.context}; got {first}"
+            )
+        if (first is None) != (self.first_context_steps == 0):
+            found.append(
+                "first_context and first_context_steps must be given together; got "
+                f"{first} and {self.first_context_steps}"
+            )
         if not 0 < self.dev_share < 1:
             found.append(f"dev_share must be between 0 and 1; got {self.dev_share}")
         return found

@@ -21,6 +21,11 @@ NAMES = (
 )
 assert not set(NAMES) & set(TEST_NAMES)
 
+#: Parts of invented names.
+_ONSETS = ("b", "br", "ch", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "st", "t", "th", "v")
+_VOWELS = ("a", "e", "i", "o", "u", "ea", "io", "y")
+_CODAS = ("", "l", "n", "nd", "r", "s", "th")
+
 #: Where a fact may stand: between sentences, or between lines.
 _GAP = re.compile(r"(?<=[.!?]) +|\n")
 
@@ -33,6 +38,7 @@ def add_retrieval(
     passage: int = 1500,
     shortest: int | None = None,
     questions: int = 1,
+    invented: float = 0.0,
     seed: int = 1,
 ) -> str:
     """Return a text in which a share of passages states facts and asks for them later.
@@ -42,8 +48,8 @@ def add_retrieval(
     between sentences in random places, and a passage ends with a question. Of several facts in a
     passage each has a name and a number of its own. The rest of the text stays as it is.
 
-    Small models learn to answer from passages of which much is questions: short ones, with many
-    facts that are asked for more than once.
+    Small models learn to answer from text much of which is answers: from short passages, of 20
+    characters and more, whose facts are asked for three times.
 
     Args:
         text: Any text.
@@ -53,6 +59,8 @@ def add_retrieval(
         shortest: Characters of the shortest passage, about, if they differ in length: evenly on a
             logarithmic scale up to ``passage``.
         questions: How many times each fact is asked for.
+        invented: Share of the names that are invented anew, such as Brybruth; models that know a
+            few dozen names alone do not look for others.
         seed: Seed of facts and places.
 
     Example:
@@ -68,6 +76,8 @@ def add_retrieval(
             f"share must be between 0 and 1, max_facts between 1 and {len(NAMES)}, and questions "
             f"at least 1; got {share}, {max_facts} and {questions}."
         )
+    if not 0 <= invented <= 1:
+        raise ValueError(f"invented must be between 0 and 1; got {invented}.")
     if not 1 <= least <= passage:
         raise ValueError(
             f"passage must be at least 1, and shortest between 1 and passage; got {passage} and "
@@ -78,7 +88,10 @@ def add_retrieval(
     parts = []
     for each in _passages(text, least, passage, sizes):
         has_facts = rng.random() < share
-        parts.append(_with_facts(each, rng, max_facts, questions) if has_facts else each)
+        if has_facts:
+            names = _names(rng, rng.sample(NAMES, rng.randint(1, max_facts)), invented)
+            each = _with_facts(each, rng, names, questions)
+        parts.append(each)
     return "".join(parts)
 
 
@@ -92,13 +105,28 @@ def _passages(text: str, least: int, most: int, rng: random.Random) -> Iterator[
         start = end or len(text)
 
 
-def _with_facts(text: str, rng: random.Random, max_facts: int, questions: int) -> str:
+def _names(rng: random.Random, names: list[str], invented: float) -> list[str]:
+    """Replace a share of names by invented ones."""
+    for i in range(len(names) if invented else 0):
+        if rng.random() < invented:
+            taken = (*TEST_NAMES, *names)
+            names[i] = next(name for name in iter(lambda: _invented(rng), "") if name not in taken)
+    return names
+
+
+def _invented(rng: random.Random) -> str:
+    """Return a name of one to three syllables."""
+    syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.randint(1, 3))]
+    return ("".join(syllables) + rng.choice(_CODAS)).capitalize()
+
+
+def _with_facts(text: str, rng: random.Random, names: list[str], questions: int) -> str:
     """Return a passage with facts and questions; its last line is a question."""
     gaps = [match.span() for match in _GAP.finditer(text)]
     gaps = [gap for gap in gaps if gap[1] < len(text)]
     lines: dict[int, list[str]] = {}
     end = len(gaps)
-    for i, name in enumerate(rng.sample(NAMES, rng.randint(1, max_facts))):
+    for i, name in enumerate(names):
         number = "".join(rng.choice("0123456789") for _ in range(DIGITS))
         fact = f"{QUESTION.format(name=name)} {number}."
         stated, *asked = sorted(rng.randrange(end + 1) for _ in range(1 + questions))

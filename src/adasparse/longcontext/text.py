@@ -20,11 +20,12 @@ from adasparse.training.checkpoints import HASHES, is_intact, seal
 Tokens = NDArray[np.uint32]
 
 EOS = "<eos>"
-#: Line breaks, or a word, a digit or other characters with the space before, or white space. None
-#: of them but the first goes beyond the end of a line. Numbers of several digits would be hundreds
-#: of rare tokens, too many for a small model to learn to copy. The time to learn from a piece grows
+#: Line breaks, or a word, two digits or other characters with the space before, or white space.
+#: None of them but the first goes beyond the end of a line. Of a number two digits are a token:
+#: small models learn to copy these, while single digits are too much alike to tell their places in
+#: a number by, and more digits make hundreds of rare tokens. The time to learn from a piece grows
 #: with the square of its length, which is why it has an end.
-_PIECE = re.sub(r"\+", "{1,1000}", r"\n+| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|[^\S\n]+")
+_PIECE = re.sub(r"\+", "{1,1000}", r"\n+| ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|[^\S\n]+")
 #: Where a text can be cut without changing its tokens.
 _CUT = re.compile(r"(?<=\n)(?=[^\n])")
 #: Pieces that are encoded together.
