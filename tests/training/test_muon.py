@@ -126,7 +126,8 @@ def test_a_recipe_chooses_the_optimizer(tmp_path):
     assert trainer.create_optimizer() is optimizer
     first, *_, last = optimizer.param_groups
     assert {id(x) for x in first["params"]} == {id(x) for x in hidden_matrices(trainer.model)}
-    assert (first["lr"], first["weight_decay"]) == (recipe.learning_rate, 0.1)
+    # Decay is the product of both, and the same for all matrices.
+    assert (first["lr"], first["weight_decay"]) == (2.5 * recipe.learning_rate, 0.1 / 2.5)
     assert {id(x) for x in last["params"]} == {id(x) for x in alpha_parameters(trainer.model)}
     assert last["lr"] == pytest.approx(3 * recipe.learning_rate)
     plain = task_recipe(tmp_path)

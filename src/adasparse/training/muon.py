@@ -7,6 +7,9 @@ from torch import nn
 from torch.optim import Muon, Optimizer
 from transformers import PreTrainedModel
 
+#: Learning rate of Muon, whose updates are a fifth of it on average, by that of Adam.
+FACTOR = 2.5
+
 
 def hidden_matrices(model: PreTrainedModel) -> list[nn.Parameter]:
     """Return the weights of the linear layers of a model, without that of its output, each once."""
@@ -22,7 +25,8 @@ def hidden_matrices(model: PreTrainedModel) -> list[nn.Parameter]:
 def with_muon(optimizer: Optimizer, model: PreTrainedModel) -> Optimizer:
     """Hand the hidden matrices of a model over to Muon.
 
-    Its updates are as long as those of Adam, so that the same learning rates suit both.
+    Its learning rate is ``FACTOR`` times as high: so its updates are about as long as those of
+    Adam, and the same learning rates suit both.
 
     Args:
         optimizer: Any, such as AdamW. It loses the matrices, whose learning rate and weight decay
@@ -35,8 +39,13 @@ def with_muon(optimizer: Optimizer, model: PreTrainedModel) -> Optimizer:
         chosen = [x for x in group["params"] if id(x) in matrices]
         group["params"] = [x for x in group["params"] if id(x) not in matrices]
         if chosen:
-            own = {"params": chosen, "lr": group["lr"], "weight_decay": group["weight_decay"]}
-            groups.append(own)
+            groups.append(
+                {
+                    "params": chosen,
+                    "lr": FACTOR * group["lr"],
+                    "weight_decay": group["weight_decay"] / FACTOR,
+                }
+            )
     return BothOptimizers(Muon(groups, adjust_lr_fn="match_rms_adamw"), optimizer)
 
 
