@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.evidence.report.figures import draw_lines
 from benchmarks.evidence.report.logs import Log, by_run, hours_of, seeds_of
@@ -102,9 +103,10 @@ def language_section(results: LanguageResults, folder: Path) -> list[str]:
         f"Six novels, {settings['layers']} layers, width {settings['width']}, "
         f"{settings['heads']} heads, vocabulary of {settings['vocab_size']:,}, "
         f"{settings['max_steps']:,} steps of {settings['batch_size']} × {settings['context']} "
-        f"tokens. In {mix['share']:.0%} of the passages of about {mix['passage']:,} characters up "
-        f"to {mix['max_facts']} facts are stated and asked for later, of other names than those of "
-        f"the test (`adasparse.longcontext.retrieval`). Seeds "
+        f"tokens{_first_steps(settings)}. In {mix['share']:.0%} of the passages of "
+        f"{_characters(mix)} characters up to {mix['max_facts']} facts are stated and asked for "
+        f"later{_times(mix)}, of other names than those of the test "
+        "(`adasparse.longcontext.retrieval`). Seeds "
         f"{', '.join(map(str, seeds_of(results.logs)))}; {hours_of(results.logs):.1f} hours of "
         "training on one thread in all.",
         "",
@@ -121,3 +123,22 @@ def language_section(results: LanguageResults, folder: Path) -> list[str]:
         "",
         *table(["attention", "length", *(f"{x:g}" for x in results.depths)], depths),
     ]
+
+
+def _first_steps(settings: dict[str, Any]) -> str:
+    """Say how the first steps differ."""
+    steps, first = settings.get("first_context_steps", 0), settings.get("first_context")
+    cut = f", the first {steps:,} of them cut into texts of {first}" if steps else ""
+    return cut + ("; Muon and AdamW" if settings.get("optimizer") == "muon" else "")
+
+
+def _characters(mix: dict[str, Any]) -> str:
+    shortest = mix.get("shortest")
+    return (
+        f"about {mix['passage']:,}" if shortest is None else f"{shortest:,} to {mix['passage']:,}"
+    )
+
+
+def _times(mix: dict[str, Any]) -> str:
+    """Say how often facts are asked for."""
+    return f", {mix['questions']} times each" if mix.get("questions", 1) > 1 else ""

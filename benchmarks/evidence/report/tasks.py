@@ -110,10 +110,23 @@ def _about(results: TaskResults) -> str:
         f"Trained on sources of {settings['min_length']} to {settings['max_length']} "
         f"tokens{alphabet}: {settings['layers']} layers, width {settings['width']}, "
         f"{settings['heads']} heads{head_size}, MLP of {settings['ffn']}; {span} steps of "
-        f"{settings['batch_size']} examples. Seeds "
+        f"{settings['batch_size']} examples{_easier(settings)}. Seeds "
         f"{', '.join(map(str, seeds_of(results.logs)))}; {hours_of(results.logs):.1f} hours of "
         "training on one thread in all."
     )
+
+
+def _easier(settings: dict[str, Any]) -> str:
+    """Say how training differs from the published one."""
+    found = ["Muon and AdamW"] if settings.get("optimizer") == "muon" else []
+    if settings.get("look_alikes"):
+        share = f"{settings['look_alikes']:.0%}"
+        found.append(f"in {share} of them keys and values differ in one letter only")
+    if settings.get("few_queries_steps"):
+        found.append(
+            f"those of the first {settings['few_queries_steps']:,} steps ask for fewer keys"
+        )
+    return "".join(f"; {x}" for x in found)
 
 
 def _best_table(results: TaskResults) -> list[str]:
@@ -176,7 +189,7 @@ def sizes_section(logs: Sequence[Log]) -> list[str]:
         "",
         "ASEntmax with NAPE, one seed. A number after the name of a task is the size of its "
         "alphabet; as published it is 32, and 256 for MQMTAR. Look-alikes are the share of the "
-        "training examples whose keys differ in one letter.",
+        "training examples whose keys, and values, differ in one letter.",
         "",
         *table([*head, *(f"{x:g}×" for x in factors)], rows),
     ]
