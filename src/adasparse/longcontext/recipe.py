@@ -115,8 +115,8 @@ class TaskRecipe(LongContextRecipe):
         eval_examples: Number of examples at each length.
         look_alikes: Share of the training examples of MQMTAR whose keys, and values, differ in one
             letter only; see ``MultiQueryRecall``. Scores are of examples as published.
-        few_queries_steps: Number of first updates in which its training examples ask for 1 to 4
-            keys; later ones, and all scores, are of 4, as published.
+        few_queries_steps: Number of first updates in which its training examples ask for 1, 2, 3
+            and 4 keys in turn; later ones, and all scores, are of 4, as published.
     """
 
     task: str
@@ -135,10 +135,12 @@ class TaskRecipe(LongContextRecipe):
         return replace(task, look_alikes=alike) if isinstance(task, MultiQueryRecall) else task
 
     @property
-    def first_task(self) -> Task:
-        """That of the first ``few_queries_steps`` updates."""
+    def first_tasks(self) -> list[Task]:
+        """Those of the batches of the first ``few_queries_steps`` updates, in turn."""
         task = self.training_task
-        return replace(task, min_queries=1) if isinstance(task, MultiQueryRecall) else task
+        if not isinstance(task, MultiQueryRecall):
+            return [task]
+        return [replace(task, num_queries=i + 1) for i in range(task.num_queries)]
 
     @property
     def lengths(self) -> tuple[int, int]:

@@ -39,8 +39,8 @@ class TaskCollator:
         task: Kind of examples.
         seed: Seed of the training.
         lengths: Shortest and longest source.
-        first_task: Kind of the first examples, if it is another one.
-        num_first: How many they are.
+        first_tasks: Kinds of the first batches, in turn, if they are others.
+        num_first: How many batches they are.
     """
 
     def __init__(
@@ -49,15 +49,17 @@ class TaskCollator:
         *,
         seed: int,
         lengths: tuple[int, int],
-        first_task: Task | None = None,
+        first_tasks: Sequence[Task] = (),
         num_first: int = 0,
     ) -> None:
         self.task, self.seed, self.lengths = task, seed + 1, lengths
-        self.first_task, self.num_first = first_task or task, num_first
+        self.first_tasks, self.num_first = first_tasks, num_first
 
     def __call__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the inputs of a model for consecutive numbers."""
-        task = self.first_task if numbers[0] < self.num_first else self.task
+        which = numbers[0] // len(numbers)
+        first = self.first_tasks[which % len(self.first_tasks)] if which < self.num_first else None
+        task = first or self.task
         batch = task.batch(self.seed, len(numbers), self.lengths, first=numbers[0])
         return batch.model_inputs()
 
@@ -142,8 +144,8 @@ class TaskJob:
                 recipe.training_task,
                 seed=recipe.seed,
                 lengths=recipe.lengths,
-                first_task=recipe.first_task,
-                num_first=recipe.few_queries_steps * per_step * recipe.batch_size,
+                first_tasks=recipe.first_tasks,
+                num_first=recipe.few_queries_steps * per_step,
             ),
             batches=batches,
             scorer=TaskScorer(recipe),

@@ -1,8 +1,7 @@
 """MQMTAR: values of several tokens to be recalled by keys of several tokens, several at once."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ _POOL_SIDE = 100
 _POOLS = 2025
 #: Tokens of a pair: two of the key, the separator, two of the value, a space.
 _PAIR = 6
-_KEYS, _VALUES, _PLACES, _QUERIES, _ALIKE, _LETTERS, _ASKED = range(7)
+_KEYS, _VALUES, _PLACES, _QUERIES, _ALIKE, _LETTERS = range(6)
 
 
 @cache
@@ -57,15 +56,12 @@ class MultiQueryRecall(Task):
 
     In a short context hardly any two keys have a letter in common, nor do values, and a model that
     looks at one letter is right nearly every time; in a long one it fails. Fewer letters, or
-    ``look_alikes`` among the examples of training, show it early that two count. Likewise
-    ``min_queries`` of 1 shows it early how to find one value, before it must find several.
+    ``look_alikes`` among the examples of training, show it early that two count.
 
     Args:
         share: Share of the context that is pairs; there are 10,000 of them at most, or as many as
             keys.
         num_queries: Number of keys that are asked for.
-        min_queries: Least number of them, if examples differ: all numbers from this one on are
-            equally likely; ``num_queries`` if None, as published.
         num_symbols: Number of letters; as published, 256.
         look_alikes: Share of the examples whose keys and values are made of so few letters, chosen
             anew for each, that half of all words of two occur as keys; as published, 0.
@@ -76,7 +72,6 @@ class MultiQueryRecall(Task):
     num_queries: int = 4
     num_symbols: int = 256
     look_alikes: float = 0.0
-    min_queries: int | None = None
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -87,11 +82,6 @@ class MultiQueryRecall(Task):
             )
         if not 0 <= self.look_alikes <= 1:
             raise ValueError(f"look_alikes must be between 0 and 1; got {self.look_alikes}.")
-        if not 1 <= self._fewest <= self.num_queries:
-            raise ValueError(
-                f"min_queries must be between 1 and num_queries, {self.num_queries}; got "
-                f"{self.min_queries}."
-            )
 
     @property
     def shortest(self) -> int:  # type: ignore[override]
@@ -103,17 +93,6 @@ class MultiQueryRecall(Task):
     def own_tokens(self) -> tuple[str, ...]:
         """Letters, the space and the separator."""
         return (*(f"a{i}" for i in range(self.num_symbols)), "<space>", ":")
-
-    @property
-    def _fewest(self) -> int:
-        return self.num_queries if self.min_queries is None else self.min_queries
-
-    def variants(self, keys: Words) -> Iterator[tuple[Task, Integers]]:
-        """Yield this task with each number of queries that some of the examples have."""
-        numbers = below(draw(keys, _ASKED, 1)[:, 0], self.num_queries - self._fewest + 1)
-        for each in np.unique(numbers):
-            task = replace(self, num_queries=self._fewest + int(each), min_queries=None)
-            yield task, np.flatnonzero(numbers == each)
 
     def _num_pairs(self, length: int) -> int:
         return min(int(self.share * length / _PAIR), _pool_side(self.num_symbols) ** 2)

@@ -1,7 +1,6 @@
 """The base of all tasks: a vocabulary, examples of a length, batches of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 from zlib import crc32
@@ -129,14 +128,8 @@ class Task(ABC):
         parts = []
         for each in np.unique(lengths):
             rows = np.flatnonzero(lengths == each)
-            for task, chosen in self.variants(keys[rows]):
-                some = rows[chosen]
-                parts.append((some, task.examples(keys[some], int(each))))
+            parts.append((rows, self.examples(keys[rows], int(each))))
         return _collate(parts, size, padding_side)
-
-    def variants(self, keys: Words) -> Iterator[tuple["Task", Integers]]:
-        """Yield tasks whose examples are all of one shape, each with the keys ``(s,)`` it makes."""
-        yield self, np.arange(len(keys))
 
     def _keys(self, seed: int, size: int, first: int) -> Words:
         """Return a random word for each example."""
