@@ -36,7 +36,7 @@ def test_earlier_runs_stay_beside_new_ones_of_another_corpus():
 
 def test_readme_has_the_tables_of_the_logs(tmp_path):
     readme = tmp_path / "README.md"
-    names = ("pretrained", "translation", "long-context")
+    names = ("pretrained", "translation", "long-context", "language")
     marked = (f"<!-- {x}:begin -->\nold\n<!-- {x}:end -->\n" for x in names)
     readme.write_text("Before\n" + "".join(marked) + "After\n")
     written = write_readme(RESULTS, readme).read_text().splitlines()

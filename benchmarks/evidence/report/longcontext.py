@@ -98,7 +98,9 @@ def _widest_gap(results: TaskResults, leader: str, word: str) -> str:
     if gains[top].mean <= 0:
         return ""
     doubt = "" if gains[top].excludes_zero else ", which is no sure difference"
-    return f"furthest {word} softmax at {top:g}×, by {spoken(gains[top])} points{doubt}"
+    gain = spoken(gains[top])
+    unit = "point" if gain == "1" else "points"
+    return f"furthest {word} softmax at {top:g}×, by {gain} {unit}{doubt}"
 
 
 def _language_answer(results: LanguageResults) -> str:
@@ -110,9 +112,11 @@ def _language_answer(results: LanguageResults) -> str:
         ends = lengths[0], lengths[-1]
         needles = [spoken(mean_interval(results.found(method, x)), unit="%") for x in ends]
         first, last = (mean_interval(results.perplexity(method, x)).mean for x in ends)
+        change = 100 * (last / first - 1)
         parts.append(
             f"{method} finds {needles[0]} of the needles at {ends[0]:,} tokens and {needles[1]} "
-            f"at {ends[1]:,}, where its perplexity is {100 * (last / first - 1):+.0f}%"
+            f"at {ends[1]:,}, where its perplexity is {abs(change):.1f}% "
+            f"{'higher' if change > 0 else 'lower'}"
         )
     return f"**Language models**: {'; '.join(parts)}."
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.evidence.report.earlier import NAMES as VARIANTS
+from benchmarks.evidence.report.language import LanguageResults
 from benchmarks.evidence.report.logs import Log, by_run
 from benchmarks.evidence.report.longcontext import ORDER
 from benchmarks.evidence.report.pretrained import CONTROL, SUBJECTS, difference_to_control
@@ -17,6 +18,8 @@ _SPARSE = "fixed"
 _CORPUS, _PAIR = "multi30k", "de-en"
 #: Multiples of the training length that are shown of every task.
 _FACTORS = (1, 2, 4, 16)
+#: Lengths that are shown of language models.
+_LENGTHS = (512, 4096, 16384)
 
 Logs = Mapping[str, Sequence[Log]]
 
@@ -30,6 +33,7 @@ def with_tables(text: str, logs: Logs, earlier: Path) -> str:
         earlier: Folder of the folders of earlier runs, with one seed each.
     """
     text = _between(text, "pretrained", _pretrained(logs))
+    text = _between(text, "language", _language(logs))
     text = _between(text, "translation", _translation(logs, earlier / "translation"))
     return _between(text, "long-context", _long_context(logs, earlier / "longcontext"))
 
@@ -91,6 +95,23 @@ def _long_context(logs: Logs, earlier: Path) -> list[str]:
         cells = [" / ".join(f"{x:.0f}" for x in found[x]) if x in found else "" for x in METHODS]
         rows.append([TITLES.get(name, name.capitalize()), seeds, *cells])
     return table(["task", "seeds", *METHODS.values()], rows)
+
+
+def _language(logs: Logs) -> list[str]:
+    """Return needles and perplexity of every language model."""
+    results = LanguageResults(logs["language"])
+    shown = [x for x in _LENGTHS if x in results.lengths]
+    head = ["attention", *(f"needles at {x:,}" for x in shown)]
+    head += [f"perplexity at {x:,}" for x in (shown[0], shown[-1])]
+    rows = [
+        [
+            method,
+            *(cell(results.found(method, x), unit="%") for x in shown),
+            *(cell(results.perplexity(method, x), digits=1) for x in (shown[0], shown[-1])),
+        ]
+        for method in results.runs
+    ]
+    return table(head, rows)
 
 
 def _task(results: TaskResults) -> tuple[str, dict[str, list[float]]]:
