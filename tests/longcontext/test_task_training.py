@@ -145,16 +145,21 @@ def test_a_run_loads_with_the_auto_classes_and_tells_its_scores():
     )
 
 
-def test_training_goes_on_as_if_nothing_had_happened(tmp_path):
-    recipe = task_recipe(tmp_path / "run")
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_training_goes_on_as_if_nothing_had_happened(tmp_path, optimizer):
+    is_plain = optimizer == "adamw"
+    whole = (
+        task_run() if is_plain else train_task(task_recipe(tmp_path / "whole", optimizer="muon"))
+    )
+    recipe = task_recipe(tmp_path / "run", optimizer=optimizer)
     with pytest.raises(RuntimeError, match="broken"):
         train_task(recipe, progress=Breaks(6))
     messages = []
     train_task(recipe, resume=True, report=messages.append)
     assert messages == ["Resuming after step 4."]
     for name in ("model.safetensors", "checkpoints/checkpoint-8/optimizer.safetensors"):
-        assert (tmp_path / "run" / name).read_bytes() == (task_run() / name).read_bytes()
-    assert log_of(tmp_path / "run") == log_of(task_run())
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
+    assert log_of(tmp_path / "run") == log_of(whole)
 
 
 @pytest.mark.slow
@@ -180,8 +185,9 @@ def test_a_copying_model_learns_to_end_its_answers(tmp_path):
     assert losses[-1] < losses[0] - 0.3
 
 
-def test_a_dry_run_writes_nothing(tmp_path):
-    plan = dry_run(TaskJob(task_recipe(tmp_path / "run")))
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_dry_run_writes_nothing(tmp_path, optimizer):
+    plan = dry_run(TaskJob(task_recipe(tmp_path / "run", optimizer=optimizer)))
     model, _ = load_task_run(task_run())
     assert plan.parameters == sum(x.numel() for x in model.parameters())
     assert plan.sizes["examples"] == SETTINGS["max_steps"] * SETTINGS["batch_size"]

@@ -5,9 +5,11 @@ import time
 from dataclasses import dataclass
 
 import torch
+from torch.optim import AdamW, Optimizer
 
 from adasparse._threads import thread_limit
 from adasparse.training.job import Rehearsal, TrainingJob, job_identity
+from adasparse.training.muon import with_muon
 from adasparse.training.recipe import TrainingRecipe
 from adasparse.training.run_folder import check_folder
 
@@ -72,7 +74,9 @@ def _try_updates(rehearsal: Rehearsal, recipe: TrainingRecipe) -> tuple[float, f
     model = rehearsal.model
     model.to(device).train()  # type: ignore[arg-type]
     inputs = {name: x.to(device) for name, x in rehearsal.inputs.items()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, fused=True)
+    optimizer: Optimizer = AdamW(model.parameters(), lr=recipe.learning_rate, fused=True)
+    if recipe.optimizer == "muon":
+        optimizer = with_muon(optimizer, model)
     losses = []
     for _ in range(2):
         start = time.perf_counter()
