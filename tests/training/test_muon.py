@@ -135,3 +135,10 @@ def test_a_recipe_chooses_the_optimizer(tmp_path):
     assert isinstance(optimizer, AdamW)
     with pytest.raises(ValueError, match="optimizer must be one of adamw, muon; got 'sgd'"):
         task_recipe(tmp_path, optimizer="sgd")
+
+
+def test_an_older_pytorch_is_told_of(monkeypatch):
+    model = small_model()
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(ValueError, match=f"needs PyTorch 2.9; this is {torch.__version__[:4]}"):
+        both(model)

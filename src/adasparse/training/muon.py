@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.optim import Muon, Optimizer
+from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 #: Learning rate of Muon, whose updates are a fifth of it on average, by that of Adam.
@@ -29,10 +29,12 @@ def with_muon(optimizer: Optimizer, model: PreTrainedModel) -> Optimizer:
     Adam, and the same learning rates suit both.
 
     Args:
-        optimizer: Any, such as AdamW. It loses the matrices, whose learning rate and weight decay
-            stay as they are.
+        optimizer: Any, such as AdamW. It loses the matrices.
         model: The model of its parameters.
     """
+    muon = getattr(torch.optim, "Muon", None)
+    if muon is None:
+        raise ValueError(f"optimizer: muon needs PyTorch 2.9; this is {torch.__version__}.")
     matrices = {id(x) for x in hidden_matrices(model)}
     groups = []
     for group in optimizer.param_groups:
@@ -46,7 +48,7 @@ def with_muon(optimizer: Optimizer, model: PreTrainedModel) -> Optimizer:
                     "weight_decay": group["weight_decay"] / FACTOR,
                 }
             )
-    return BothOptimizers(Muon(groups, adjust_lr_fn="match_rms_adamw"), optimizer)
+    return BothOptimizers(muon(groups, adjust_lr_fn="match_rms_adamw"), optimizer)
 
 
 class BothOptimizers(Optimizer):

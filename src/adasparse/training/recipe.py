@@ -26,8 +26,8 @@ class TrainingRecipe:
         max_steps: Number of updates of the weights.
         accumulate: Batches per update and process.
         optimizer: ``"adamw"``; or ``"muon"``, which is AdamW but for the matrices between the
-            layers: those Muon updates by orthogonal matrices. Small models learn retrieval in half
-            the updates with it.
+            layers: those Muon, which needs PyTorch 2.9, updates by orthogonal matrices. Small
+            models learn retrieval in half the updates with it.
         learning_rate: Peak learning rate, reached after ``warmup_steps``.
         alpha_lr_factor: Factor on the learning rate for learned values of alpha. It has no effect
             where alpha is fixed.
