@@ -11,7 +11,7 @@ from benchmarks.evidence.runner import write_text
 from benchmarks.evidence.statistics import mean_interval
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogFormatter, NullLocator
 
 _INK, _GRAY, _FAINT = "#333333", "#8a8a8a", "#e4e4e4"
 #: Colors of Okabe and Ito, which differ for every kind of eye.
@@ -59,6 +59,8 @@ def draw_lines(
                 _length_axis(axes, sorted({x for points in lines.values() for x in points}))
             if title in logarithmic:
                 axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(LogFormatter())
+                axes.yaxis.set_minor_formatter(LogFormatter())
             if title in percent:
                 axes.set_ylim(-3, 103)
         entries = {str(x.get_label()): x for axes in grid for x in axes.get_lines()}
@@ -105,7 +107,7 @@ def _draw(
 def _dress(axes: Axes, title: str, x_label: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_GRAY)
-    axes.tick_params(color=_GRAY, labelcolor=_INK, labelsize=8)
+    axes.tick_params(which="both", color=_GRAY, labelcolor=_INK, labelsize=8)
     axes.grid(axis="y", color=_FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_title(title, color=_INK, fontsize=10)
